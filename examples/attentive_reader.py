@@ -42,7 +42,7 @@ FLAGS = (
     flags.number("dropout", "share of in- and outputs to drop", flags.share),
     flags.number("momentum", "share of old batch statistics", flags.share),
     flags.number("spread", "standard deviation of the first word vectors"),
-    flags.count("forget_steps", flags.FORGET_STEPS, least=2),
+    flags.FORGET_STEPS,
 )
 ERROR = Panel("validation error rate", lambda row: 1 - row["val_accuracy"])
 PANELS = (Panel("training NLL (nats)", "loss"), ERROR)
@@ -84,12 +84,9 @@ def main(argv=None):
                 metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
                 **run.speed,
             )
-            batches = cloze.batches(
-                *(data.train, data.markers, run.batch_size),
-                *(run.seed, run.first),
-            )
+            how = (data.markers, run.batch_size, run.seed, run.first)
             model.fit(
-                runs.feed(batches),
+                runs.feed(cloze.batches(data.train, *how)),
                 steps_per_epoch=run.steps,
                 shuffle=False,
                 epochs=run.epochs,
@@ -102,14 +99,9 @@ def main(argv=None):
                 *validation, batch_size=128, verbose=0
             )
             best = min(map(ERROR.of, run.history.rows))
-            run.finish(
-                {
-                    "train_nll": run.last["loss"],
-                    "validation_nll": loss,
-                    "validation_error_percent": 100 * (1 - accuracy),
-                    "best_validation_error_percent": 100 * best,
-                }
-            )
+            found = {"train_nll": run.last["loss"], "validation_nll": loss}
+            found["validation_error_percent"] = 100 * (1 - accuracy)
+            run.finish(found | {"best_validation_error_percent": 100 * best})
     names = {"embedded": "King James Bible"}
     title = (
         f"{names.get(args.data, Path(args.data).name)}, {len(answers):,} "

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 from common import recurrent
+from common.flags import uses_batches
 from keras import layers, ops
 
 import keras_ln
@@ -19,24 +20,9 @@ START = 0.1
 # A score with a weight of 0.
 _NOTHING = -1e30
 
-
-def uses_batches(norm: str) -> bool:
-    """Whether a kind of normalisation has batch statistics."""
-    return norm in ("batch", "batch-everywhere")
-
-
-def lstm(
-    norm: str,
-    units: int,
-    gain: float | None = None,
-    momentum: float = 0.99,
-    **kwargs: Any,
-) -> keras.Layer:
-    """The LSTM of a kind; None for the layer's default gain."""
-    if not uses_batches(norm):
-        return recurrent.layer(keras_ln.LNLSTM, norm, units, gain, **kwargs)
-    kwargs["momentum"] = momentum
-    return recurrent.layer(keras_ln.BNLSTM, norm, units, gain, **kwargs)
+# The matrix products inside a tanh, and those with its bias or shift.
+TERMS = ("passage", "query", "found", "query_again", "mean")
+SHIFTED = ("query", "query_again")
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
@@ -84,19 +70,8 @@ class Attention(layers.Layer):
     (B q) is not normalised. Padding has weight 0 and does not count in m or in
     statistics. All computations are in float32.
 
-    Args:
-        units: U, of all matrices.
-        normalize: whether to normalise the terms.
-        gain: initial value of the gains; None for 0.1.
-        momentum: share of the moving statistics that a batch keeps.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        passage: d, (B, T, U).
-        query: q, (B, U).
-        mask: bool (B, T), False for padding.
-
-    Returns g (B, U).
+    It is called with d (B, T, U), q (B, U) and a mask (B, T), False for
+    padding, and returns g (B, U). `gain` is None for 0.1.
     """
 
     def __init__(
@@ -107,23 +82,12 @@ class Attention(layers.Layer):
         momentum: float = 0.99,
         **kwargs: Any,
     ):
-        kwargs["dtype"] = "float32"
-        super().__init__(**kwargs)
-        self.config = {
-            "units": units,
-            "normalize": normalize,
-            "gain": gain,
-            "momentum": momentum,
-        }
+        super().__init__(**kwargs | {"dtype": "float32"})
+        self.config = {"units": units, "normalize": normalize}
+        self.config |= {"gain": gain, "momentum": momentum}
         self.terms = {
-            name: self._dense(units, name, use_bias=bias and not normalize)
-            for name, bias in (
-                ("passage", False),
-                ("query", True),
-                ("found", False),
-                ("query_again", True),
-                ("mean", False),
-            )
+            name: self._dense(units, name, name in SHIFTED and not normalize)
+            for name in TERMS
         }
         # It uses the passage's mask, and its output has no mask.
         self.supports_masking = True
@@ -142,38 +106,35 @@ class Attention(layers.Layer):
         )
 
     def _norm(self, name, start, momentum):
-        kwargs = {
-            "momentum": momentum,
-            "gamma_initializer": start,
-            # One shift per tanh, in place of one bias.
-            "center": name.startswith("query"),
-            "name": f"{name}_norm",
-            "dtype": "float32",
-        }
+        cls = keras_ln.BatchNormalization
+        kwargs = {}
         if name == "passage":
-            return keras_ln.RecurrentBatchNorm(sequence_wise=True, **kwargs)
-        return keras_ln.BatchNormalization(**kwargs)
+            cls, kwargs = keras_ln.RecurrentBatchNorm, {"sequence_wise": True}
+        return cls(
+            momentum=momentum,
+            gamma_initializer=start,
+            center=name in SHIFTED,
+            name=f"{name}_norm",
+            dtype="float32",
+            **kwargs,
+        )
 
     def build(self, passage_shape, query_shape):
-        units = self.config["units"]
-        own = (*query_shape[:-1], units)
+        # All have U numbers.
         for name, dense in self.terms.items():
             inputs = passage_shape if name == "passage" else query_shape
             dense.build(inputs)
             if name in self.norms:
-                self.norms[name].build((*inputs[:-1], units))
-        self.score.build(own)
+                self.norms[name].build(inputs)
+        self.score.build(query_shape)
         self.match.build(query_shape)
 
-    def call(self, passage, query, mask=None, training=False):
+    def call(self, passage, query, mask, training=False):
         weights = self.weights_of(passage, query, mask, training)
         found = ops.sum(weights[..., None] * passage, axis=1)
-        if mask is None:
-            mean = ops.mean(passage, axis=1)
-        else:
-            counted = ops.cast(mask, passage.dtype)[..., None]
-            words = ops.maximum(ops.sum(counted, axis=1), 1)
-            mean = ops.sum(counted * passage, axis=1) / words
+        counted = ops.cast(mask, passage.dtype)[..., None]
+        words = ops.maximum(ops.sum(counted, axis=1), 1)
+        mean = ops.sum(counted * passage, axis=1) / words
         return ops.tanh(
             self._term("found", found, training)
             + self._term("query_again", query, training)
@@ -183,7 +144,7 @@ class Attention(layers.Layer):
     def compute_mask(self, *args):
         return None
 
-    def weights_of(self, passage, query, mask=None, training=False):
+    def weights_of(self, passage, query, mask, training=False):
         """The attention a (B, T)."""
         match = self.match(passage) * self.match(query)[:, None]
         hidden = ops.tanh(
@@ -192,8 +153,6 @@ class Attention(layers.Layer):
             + ops.sum(match, axis=-1, keepdims=True)
         )
         scores = self.score(hidden)[..., 0]
-        if mask is None:
-            return ops.softmax(scores, axis=-1)
         weights = ops.softmax(ops.where(mask, scores, _NOTHING), axis=-1)
         # Otherwise a passage of only padding would have weights.
         return weights * ops.cast(mask, weights.dtype)
@@ -236,6 +195,10 @@ def build_model(
     )
     drop = layers.Dropout(dropout, seed=seed)
 
+    cls, own = keras_ln.LNLSTM, {}
+    if uses_batches(norm):
+        cls, own = keras_ln.BNLSTM, {"momentum": momentum}
+
     # A seed for each initial state: equal seeds would give equal noise.
     noise = iter((seed + 2, seed + 3))
 
@@ -245,8 +208,8 @@ def build_model(
         if uses_batches(norm):
             # Equal states in a batch would have no variance.
             h = layers.GaussianNoise(START, seed=next(noise))(h)
-        kwargs |= {"name": name, "forget_steps": forget_steps}
-        layer = lstm(norm, units, gain, momentum, **kwargs)
+        kwargs |= {"name": name, "forget_steps": forget_steps, **own}
+        layer = recurrent.layer(cls, norm, units, gain, **kwargs)
         # Keras passes no mask on if there is an initial state.
         states = layer(drop(embed(words)), initial_state=[h, c], mask=mask)
         return states, mask

@@ -23,14 +23,7 @@ def ends(updates: int) -> list[int]:
     return [*range(TOGETHER, updates, TOGETHER), updates]
 
 
-def train(
-    memory: bool,
-    seed: int,
-    updates: int,
-    environments: int,
-    steps: int,
-    units: int,
-) -> list[float]:
+def train(memory, seed, updates, environments, steps, units) -> list[float]:
     """The mean steps per episode, a number for every `TOGETHER` updates."""
     import jax
     import jax.numpy as jnp
@@ -90,8 +83,7 @@ def draw(lengths: dict[str, list[float]], updates: int, path: Path) -> None:
         lengths.items(), ("layer", "none"), strict=True
     ):
         axis.plot(ends(updates), values, label=kind, **plotting.style_of(style))
-    axis.set_xlabel("update")
-    axis.set_ylabel("steps per episode")
+    axis.set(xlabel="update", ylabel="steps per episode")
     axis.legend(frameon=False)
     plotting.save(figure, path)
 
@@ -99,10 +91,7 @@ def draw(lengths: dict[str, list[float]], updates: int, path: Path) -> None:
 def measure(args: Namespace, folder: Path) -> None:
     """Prints and writes the tables, and draws the figure."""
     sizes = {name: vars(args)[name] for name in SIZES}
-    lengths = {
-        kind: train(memory, args.seed, **sizes)
-        for kind, memory in KINDS.items()
-    }
+    lengths = {k: train(has, args.seed, **sizes) for k, has in KINDS.items()}
     files.write_csv(
         folder / "lengths.csv",
         [

@@ -12,8 +12,6 @@ The paper's claim: layer normalisation is almost twice as fast over the first
 82.09 nats against 82.36 nats without.
 """
 
-from pathlib import Path
-
 from common import ending, flags
 from common.report import Panel
 
@@ -36,8 +34,8 @@ FLAGS = (
     # One filter would have no stride.
     flags.count("read_size", "side of the patch that is read", least=2),
     flags.count("write_size", "side of the patch that is written", least=2),
-    flags.count("examples", "only the first training images (default: all)"),
-    flags.count("forget_steps", flags.FORGET_STEPS, least=2),
+    *flags.images("binarized_mnist", "mnist"),
+    flags.FORGET_STEPS,
 )
 BOUND = Panel("validation bound (nats)", "val_loss")
 PANELS = (Panel("training bound (nats)", "loss"), BOUND)
@@ -46,7 +44,6 @@ COLUMNS = {
     "test bound (nats)": "test_bound_nats",
     "of it KL": "test_kl_nats",
 }
-NAMES = {"embedded": "scikit-learn's digits", "tfds": "binarised MNIST"}
 SAMPLES = 8  # Digits that the trained model draws.
 
 
@@ -57,10 +54,10 @@ def main(argv=None):
     import keras
     import numpy as np
     from common import plotting, report, runs
-    from common.datasets import binarized_mnist
+    from common.datasets import mnist
     from draw_mnist_model import build_model, pixel_nll
 
-    parts = binarized_mnist.load(args)
+    parts = mnist.binarized(args)
     _, height, width = parts[0].shape
     train, validation, test = (x.reshape(len(x), -1) for x in parts)
     for run in runs.of(args, examples=len(train)):
@@ -92,19 +89,11 @@ def main(argv=None):
             shape = (SAMPLES, run.glimpses, run.latent)
             noise = np.random.default_rng(run.seed).normal(size=shape)
             canvases = model.get_layer("draw").generate(np.float32(noise))
-            plotting.canvases(
-                keras.ops.convert_to_numpy(canvases),
-                run.folder / "samples.png",
-            )
-            run.finish(
-                {
-                    "train_bound_nats": run.last["loss"],
-                    "test_bound_nats": bound,
-                    "test_kl_nats": divergence,
-                }
-            )
-    name = NAMES.get(args.data, f"{Path(args.data).name}, binarised")
-    title = f"{name}, {height} x {width}, {len(train):,} training images"
+            canvases = keras.ops.convert_to_numpy(canvases)
+            plotting.canvases(canvases, run.folder / "samples.png")
+            found = {"test_bound_nats": bound, "test_kl_nats": divergence}
+            run.finish(found | {"train_bound_nats": run.last["loss"]})
+    title = mnist.title(args, parts[0])
     return report.draw(args, PANELS, COLUMNS, title, race=BOUND)
 
 

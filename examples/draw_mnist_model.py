@@ -25,9 +25,7 @@ def filterbank(
     Args:
         parameters: (B, 5), centre x and y, then the logarithms of variance,
             stride and intensity.
-        height: H.
-        width: W.
-        size: N, at least 2.
+        height, width, size: H, W and N, which is at least 2.
 
     Returns:
         Filters (B, N, H) and (B, N, W), whose rows sum to 1, and the
@@ -80,10 +78,8 @@ def lstm_cell(
 ) -> keras.Layer:
     """The LSTM of both networks; `layer` is the paper's eq. 29 to 31."""
     if norm == "weight":
-        cls = keras_ln.WNLSTMCell
-        return cls(
-            units, **recurrent.biases(cls, units, forget_steps), **kwargs
-        )
+        kwargs |= recurrent.biases(keras_ln.WNLSTMCell, units, forget_steps)
+        return keras_ln.WNLSTMCell(units, **kwargs)
     if norm == "layer":
         kwargs["normalize"] = ("state",)
     return recurrent.layer(
@@ -91,7 +87,6 @@ def lstm_cell(
     )
 
 
-@keras.saving.register_keras_serializable(package="keras_ln_examples")
 class DrawCell(layers.Layer):
     """One glimpse: read, encode, draw a latent, decode, write (eq. 3 to 8).
 
@@ -109,25 +104,11 @@ class DrawCell(layers.Layer):
         width: int,
         read_size: int,
         write_size: int,
-        gain: float | None = None,
-        forget_steps: int | None = None,
-        policy: str | None = None,
+        gain: float | None,
+        forget_steps: int | None,
+        policy: str,
     ):
         super().__init__(dtype="float32")
-        # The inner layers' policy, kept for a process with another policy.
-        policy = policy or keras.config.dtype_policy().name
-        self.config = {
-            "norm": norm,
-            "units": units,
-            "latent": latent,
-            "height": height,
-            "width": width,
-            "read_size": read_size,
-            "write_size": write_size,
-            "gain": gain,
-            "forget_steps": forget_steps,
-            "policy": policy,
-        }
         self.shape = height, width
         self.read_size, self.write_size = read_size, write_size
         pixels = height * width
@@ -144,7 +125,7 @@ class DrawCell(layers.Layer):
 
     def build(self, input_shape):
         batch, latent = input_shape
-        units = self.config["units"]
+        units = self.state_size[1]
         self.encoder.build((batch, 2 * self.read_size**2 + units))
         self.decoder.build((batch, latent))
         for layer in (self.mean, self.log_deviation):
@@ -171,7 +152,7 @@ class DrawCell(layers.Layer):
         """Reads patches of the image and of the error image, eq. 27."""
         filters = self._filters(self.read_attention(h), self.read_size)
         missing = image - ops.sigmoid(canvas)
-        views = [ops.reshape(x, (-1, *self.shape)) for x in (image, missing)]
+        views = (ops.reshape(x, (-1, *self.shape)) for x in (image, missing))
         return ops.concatenate([read(view, filters) for view in views], 1)
 
     def paint(self, latent, canvas, h, c):
@@ -184,9 +165,6 @@ class DrawCell(layers.Layer):
 
     def _filters(self, parameters, size):
         return filterbank(parameters, *self.shape, size)
-
-    def get_config(self):
-        return self.config
 
 
 def _float32(x):
@@ -216,22 +194,25 @@ class Draw(layers.Layer):
     def __init__(self, glimpses: int, seed: int, name=None, **config: Any):
         super().__init__(dtype="float32", name=name)
         self.glimpses = glimpses
-        self.latent = config["latent"]
         self.seed_generator = keras.random.SeedGenerator(seed)
-        self.cell = DrawCell(**config)
-        self.config = {"glimpses": glimpses, "seed": seed, **self.cell.config}
+        # The inner layers' policy, kept for a process with another policy.
+        usual = {"policy": keras.config.dtype_policy().name}
+        usual |= {"gain": None, "forget_steps": None}
+        self.config = {"glimpses": glimpses, "seed": seed, **usual, **config}
+        self.cell = DrawCell(**usual | config)
         self.rnn = layers.RNN(
             self.cell, return_sequences=True, return_state=True, dtype="float32"
         )
 
     def build(self, input_shape):
-        self.rnn.build((input_shape[0], self.glimpses, self.latent))
+        latent = self.config["latent"]
+        self.rnn.build((input_shape[0], self.glimpses, latent))
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def call(self, images):
-        shape = (ops.shape(images)[0], self.glimpses, self.latent)
+        shape = (ops.shape(images)[0], self.glimpses, self.config["latent"])
         noise = keras.random.normal(shape, seed=self.seed_generator)
         canvas, kl = self.reconstruct(images, noise)
         self.add_loss(ops.mean(kl))
@@ -247,14 +228,7 @@ class Draw(layers.Layer):
         return canvas, ops.sum(kl, axis=(1, 2))
 
     def generate(self, noise):
-        """Draws images from latents of the prior.
-
-        Args:
-            noise: (B, T, Z) standard normal numbers.
-
-        Returns:
-            The probabilities of the canvases (B, T, H, W).
-        """
+        """Canvases (B, T, H, W), as probabilities, of latents (B, T, Z)."""
         count = noise.shape[0]
         canvas, _, _, h, c, _ = (
             ops.zeros((count, size)) for size in self.cell.state_size
@@ -273,10 +247,7 @@ class Draw(layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
 class Autoencoder(keras.Model):
-    """A model with a `Draw`, whose divergence is also the metric "kl".
-
-    The loss is `pixel_nll` and the divergence, which `Draw.call` adds.
-    """
+    """A model with a `Draw`, whose divergence is also the metric "kl"."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -309,12 +280,7 @@ def build_model(
     seed: int = 0,
     forget_steps: int | None = None,
 ) -> keras.Model:
-    """Builds the autoencoder: flat images to logits.
-
-    Args besides the flags of `draw_mnist.py`:
-        height: the height of an image in pixels.
-        width: the width of an image in pixels.
-    """
+    """Builds the autoencoder: flat images of height x width to logits."""
     draw = Draw(name="draw", **locals())  # All arguments are its own, too.
     inputs = keras.Input((height * width,))
     return Autoencoder(inputs, draw(inputs))

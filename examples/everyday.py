@@ -58,7 +58,7 @@ def parse(argv=None):
         own=[
             flags.choice("task", "the task (default: addition)", [*TASKS]),
             flags.count("examples", "number; a twelfth is for testing"),
-            flags.count("forget_steps", flags.FORGET_STEPS, least=2),
+            flags.FORGET_STEPS,
         ],
         default="lnlstm",
         part=f"-{task}",
@@ -121,16 +121,12 @@ def main(argv=None):
             found = model.evaluate(
                 *(data.test_x, data.test_y, 400), verbose=0, return_dict=True
             )
-            run.finish(
-                {
-                    "train_loss": run.last["loss"],
-                    "test_loss": found["loss"],
-                    # In percent, or an RMSE.
-                    "test_error": 100 * (1 - found["accuracy"])
-                    if "accuracy" in found
-                    else math.sqrt(found["loss"]),
-                }
-            )
+            # In percent, or an RMSE.
+            error = 100 * (1 - found.get("accuracy", 0))
+            if "accuracy" not in found:
+                error = math.sqrt(found["loss"])
+            found = {"test_loss": found["loss"], "test_error": error}
+            run.finish(found | {"train_loss": run.last["loss"]})
     name, unit, wrong = NAMES[args.task]
     held_out = Panel(f"validation {unit}", "val_loss", log=True)
     panels = (Panel(f"training {unit}", "loss", log=True), held_out)

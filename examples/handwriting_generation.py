@@ -13,7 +13,6 @@ normalisation gets there sooner.
 from pathlib import Path
 
 from common import ending, flags
-from common.datasets.alphabet import ALPHABET
 from common.errors import InputError
 from common.report import Panel
 
@@ -36,9 +35,9 @@ FLAGS = (
     flags.number(
         "bias",
         "0 for samples of the learned density, more for clearer ones",
-        flags.nonnegative_number,
+        flags.nonnegative,
     ),
-    flags.count("forget_steps", flags.FORGET_STEPS, least=2),
+    flags.FORGET_STEPS,
 )
 NLL = Panel("validation NLL (nats per point)", "val_nll")
 PANELS = (Panel("training NLL (nats per point)", "nll"), NLL)
@@ -49,37 +48,34 @@ NAMES = {"embedded": "stroke fonts", "tfds": "IAM-OnDB"}
 def main(argv=None):
     """Trains, evaluates and draws."""
     args = flags.parse(*(__file__, __doc__, KINDS, PRESETS, argv), own=FLAGS)
-    for text in args.text:
-        if not text or set(text) - set(ALPHABET):
-            raise InputError(
-                f"--text: expected characters of '{ALPHABET}', received "
-                f"{text!r}"
-            )
 
-    import handwriting_generation_mixture as mixture
+    import handwriting_generation_model as parts
     import keras
     import numpy as np
     from common import plotting, report, runs
     from common.datasets import strokes
-    from handwriting_generation_model import build_model, write
 
+    for text in args.text:
+        if not text or set(text) - set(strokes.ALPHABET):
+            raise InputError(
+                f"--text: expected characters of '{strokes.ALPHABET}', "
+                f"received {text!r}"
+            )
     train, validation, test = strokes.load(args)
     count, steps, _ = train.points.shape
     for run in runs.of(args, examples=count):
         with run:
-            model = build_model(
+            model = parts.build_model(
                 *(run.norm, run.units, steps, train.symbols.shape[1]),
                 # The window starts at the mean pace of the writers.
                 pace=float(np.count_nonzero(train.symbols) / train.valid.sum()),
                 gain=run.gain,
                 forget_steps=run.forget_steps,
             )
-            nll = keras.metrics.MeanMetricWrapper(
-                mixture.mixture_nll, name="nll"
-            )
+            nll = keras.metrics.MeanMetricWrapper(parts.mixture_nll, "nll")
             model.compile(
                 keras.optimizers.Adam(run.learning_rate, global_clipnorm=10.0),
-                mixture.MixtureNLL(reduction="mean_with_sample_weight"),
+                parts.MixtureNLL(reduction="mean_with_sample_weight"),
                 weighted_metrics=[nll],
                 **run.speed,
             )
@@ -98,9 +94,9 @@ def main(argv=None):
                 inputs, points, 64, sample_weight=valid, verbose=0
             )
             print(f"{model.count_params():,} weights")
-            ways = write(
+            ways = parts.write(
                 model,
-                strokes.encode_all(run.text),
+                strokes.encode(run.text),
                 length=2 * steps,
                 bias=run.bias,
                 random=np.random.default_rng(run.seed),

@@ -1,7 +1,7 @@
 """The network for handwriting of a given text.
 
 Graves, "Generating Sequences With Recurrent Neural Networks" (2013), sections
-4.1 and 5.1; equation numbers are his. Letters: B batch, T points, C characters
+4.1 and 5; equation numbers are his. Letters: B batch, T points, C characters
 of the longest text, S symbols of the alphabet, K Gaussians of the window, M
 components of the mixture, U units. A point is (dx, dy, end of stroke).
 """
@@ -9,11 +9,10 @@ components of the mixture, U units. A point is (dx, dy, end of stroke).
 import math
 from typing import Any
 
-import handwriting_generation_mixture
 import keras
 import numpy as np
 from common import recurrent
-from common.datasets.alphabet import SYMBOLS
+from common.datasets.strokes import SYMBOLS
 from keras import layers, ops
 
 import keras_ln
@@ -22,11 +21,8 @@ import keras_ln
 def window_weights(alpha: Any, beta: Any, kappa: Any, length: int) -> Any:
     """The weights (B, length) of the characters 1, 2, ... (eq. 46).
 
-    Args:
-        alpha: (B, K), the importance of a Gaussian.
-        beta: (B, K), its narrowness.
-        kappa: (B, K), its place in the text.
-        length: the number of characters.
+    alpha, beta and kappa (B, K) are the importance of a Gaussian, its
+    narrowness and its place in the text.
     """
     place = ops.arange(1, length + 1, dtype="float32")
     distance = kappa[:, :, None] - place  # (B, K, length)
@@ -34,7 +30,6 @@ def window_weights(alpha: Any, beta: Any, kappa: Any, length: int) -> Any:
     return ops.sum(alpha[:, :, None] * bells, axis=1)
 
 
-@keras.saving.register_keras_serializable(package="keras_ln_examples")
 class WindowCell(layers.Layer):
     """An LSTM with a window on the text, which is part of its next input.
 
@@ -50,19 +45,10 @@ class WindowCell(layers.Layer):
         symbols: int,
         gaussians: int,
         pace: float,
-        gain: float | None = None,
-        forget_steps: int | None = None,
+        gain: float | None,
+        forget_steps: int | None,
     ):
         super().__init__(dtype="float32")
-        self.config = {
-            "norm": norm,
-            "units": units,
-            "symbols": symbols,
-            "gaussians": gaussians,
-            "pace": pace,
-            "gain": gain,
-            "forget_steps": forget_steps,
-        }
         self.state_size = [units, units, gaussians, symbols, symbols]
         self.output_size = units + symbols
         self.lstm = recurrent.layer(
@@ -78,8 +64,9 @@ class WindowCell(layers.Layer):
 
     def build(self, input_shape):
         batch, features = input_shape
-        self.lstm.build((batch, features + self.config["symbols"]))
-        self.dense.build((batch, self.config["units"]))
+        units, *_, symbols = self.state_size
+        self.lstm.build((batch, features + symbols))
+        self.dense.build((batch, units))
 
     def call(self, point, states):
         h, c, kappa, window, text = states
@@ -96,9 +83,6 @@ class WindowCell(layers.Layer):
         """alpha, beta and kappa, each (B, K), eq. 48 to 51."""
         alpha, beta, step = ops.split(ops.exp(self.dense(h)), 3, axis=1)
         return alpha, beta, kappa + step
-
-    def get_config(self):
-        return self.config
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
@@ -135,6 +119,62 @@ class Window(layers.Layer):
         return self.config | {"name": self.name}
 
 
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+def mixture_nll(points: Any, outputs: Any) -> Any:
+    """-log density of points (B, T, 3) in nats, (B, T), eq. 23 to 26.
+
+    The network's outputs (B, T, 1 + 6 M) are the logit of the end, then for all
+    M components logits of the weights, means of dx and of dy, logarithms of
+    their deviations, and the inputs of the tanh that gives correlations.
+    """
+    end, *parts = _split(outputs)
+    logits, mean_x, mean_y, log_x, log_y, raw = parts
+    x, y = points[..., 0:1] - mean_x, points[..., 1:2] - mean_y
+    x, y = x * ops.exp(-log_x), y * ops.exp(-log_y)
+    # log(1 - tanh(r)^2) = -2 log cosh(r), without the cancellation.
+    size = ops.abs(raw)
+    log_cosh = size + ops.softplus(-2 * size) - math.log(2)
+    z = (x * x + y * y - 2 * ops.tanh(raw) * x * y) * ops.exp(2 * log_cosh)
+    log_normal = log_cosh - log_x - log_y - z / 2 - math.log(2 * math.pi)
+    log_weights = ops.log_softmax(logits, axis=-1)
+    offsets = ops.logsumexp(log_weights + log_normal, axis=-1)
+    return ops.softplus(end) - end * points[..., 2] - offsets
+
+
+@keras.saving.register_keras_serializable("keras_ln_examples", "_MixtureNLL")
+class MixtureNLL(keras.losses.Loss):
+    """`mixture_nll` as a loss."""
+
+    def call(self, points, outputs):
+        return mixture_nll(points, outputs)
+
+
+def _split(outputs):
+    components = (outputs.shape[-1] - 1) // 6
+    parts = [
+        outputs[..., 1 + i * components : 1 + (i + 1) * components]
+        for i in range(6)
+    ]
+    return outputs[..., 0], *parts
+
+
+def sample_point(
+    outputs: np.ndarray, bias: float, random: np.random.Generator
+) -> np.ndarray:
+    """Draws one point (3) from outputs (1 + 6 M); eq. 61 and 62 bias it."""
+    end, logits, *parts = _split(np.float64(outputs))
+    logits = logits * (1 + bias)
+    weights = np.exp(logits - logits.max())
+    component = random.choice(len(weights), p=weights / weights.sum())
+    mean_x, mean_y, log_x, log_y, raw = (part[component] for part in parts)
+    one, two = random.normal(size=2)
+    rho = np.tanh(raw)
+    two = rho * one + np.sqrt(1 - rho * rho) * two
+    x = mean_x + np.exp(log_x - bias) * one
+    y = mean_y + np.exp(log_y - bias) * two
+    return np.array([x, y, random.random() < 1 / (1 + np.exp(-end))])
+
+
 def write(
     model: keras.Model,
     symbols: np.ndarray,
@@ -142,39 +182,29 @@ def write(
     bias: float,
     random: np.random.Generator,
 ) -> list[np.ndarray]:
-    """Lets a trained model write.
-
-    Args:
-        symbols: the texts (B, C), 0 after the end.
-        length: the largest number of points.
-        bias: 0 for samples of the learned density, more for clearer ones.
-        random: the random generator.
+    """Lets a trained model write texts (B, C), 0 after their ends.
 
     Returns:
-        Points (n, 3) per text. A text ends when the window has passed its last
-        character (section 5.4).
+        Points (n, 3) per text, at most `length`. A text ends when the window
+        has passed its last character (section 5.4).
     """
     window = model.get_layer("window")
     cells = [model.get_layer(name).cell for name in ("lstm_2", "lstm_3")]
+    density = model.get_layer("density")
     count = len(symbols)
-    zeros = [
-        np.zeros((count, n), "float32") for n in window.cell.state_size[:4]
-    ]
-    for cell in cells:
-        zeros += 2 * [np.zeros((count, cell.units), "float32")]
-    text = keras.ops.convert_to_numpy(window.one_hot(symbols))
+    sizes = window.cell.state_size[:4] + 4 * [cells[0].units]
+    states = [np.zeros((count, size), "float32") for size in sizes]
+    text = ops.convert_to_numpy(window.one_hot(symbols))
     ends = np.count_nonzero(symbols, axis=1)
-    point, states = np.zeros((count, 3), "float32"), zeros
+    point = np.zeros((count, 3), "float32")
     written: list[list[np.ndarray]] = [[] for _ in symbols]
     done = np.zeros(count, bool)
     for _ in range(length):
         # Not `predict`, which would distribute the texts over the devices.
-        found = _step(model, point, text, states)
-        outputs, weights, *states = map(keras.ops.convert_to_numpy, found)
+        found = _step(window.cell, cells, density, point, text, *states)
+        outputs, weights, *states = map(ops.convert_to_numpy, found)
         for row in np.flatnonzero(~done):
-            point[row] = handwriting_generation_mixture.sample_point(
-                outputs[row], bias, random
-            )
+            point[row] = sample_point(outputs[row], bias, random)
             written[row].append(point[row].copy())
             # Past the end: the window is furthest from all characters.
             done[row] = weights[row, : ends[row] + 1].argmax() == ends[row]
@@ -183,23 +213,19 @@ def write(
     return [np.array(points) for points in written]
 
 
-def _step(
-    model: keras.Model, point: np.ndarray, text: np.ndarray, states: list
-) -> list:
+def _step(window, cells, density, *inputs: np.ndarray) -> list:
     """One step of all layers.
 
     Args:
-        point: the last point (B, 3).
-        text: one-hot characters (B, C, symbols).
-        states: the window's states (4) and the other layers' h and c.
+        window, cells, density: the layers.
+        inputs: the last point (B, 3), one-hot characters (B, C, S), the
+            window's states (4) and the other cells' h and c.
 
     Returns:
         The density's parameters (B, N), the window's weights (B, C + 1) and the
         new states.
     """
-    window = model.get_layer("window").cell
-    cells = [model.get_layer(name).cell for name in ("lstm_2", "lstm_3")]
-    point, text, *states = map(ops.convert_to_tensor, [point, text, *states])
+    point, text, *states = map(ops.convert_to_tensor, inputs)
     _, new = window(point, [*states[:4], text])
     h, window_seen = new[0], new[3]
     alpha, beta, kappa = window.place(h, states[2])
@@ -211,7 +237,7 @@ def _step(
         outputs.append(y)
         new += own
     top = ops.concatenate(outputs, axis=1)
-    return [model.get_layer("density")(top), weights, *new]
+    return [density(top), weights, *new]
 
 
 def build_model(
@@ -239,13 +265,8 @@ def build_model(
     points = keras.Input((steps, 3), name="points")
     text = keras.Input((characters,), dtype="int32", name="symbols")
     window = Window(
-        norm=norm,
-        units=units,
-        symbols=symbols,
-        gaussians=gaussians,
-        pace=pace,
-        gain=gain,
-        forget_steps=forget_steps,
+        **{"norm": norm, "units": units, "symbols": symbols, "pace": pace},
+        **{"gaussians": gaussians, "gain": gain, "forget_steps": forget_steps},
         name="window",
     )
     seen = window(points, text)

@@ -36,12 +36,12 @@ PRESETS = {  # quick, paper, --smoke
     "evaluate_every": (None, 300, 4),
 }
 FLAGS = (
-    flags.number("word_scale", flags.WORD_SCALE),
-    flags.count("word_units", "size of a word's vector"),
+    flags.WORD_SCALE,
+    flags.WORD_UNITS,
     flags.count("length", "words after which a caption is cut"),
     flags.count("fold", "number of images to search"),
     flags.number("margin", "of the loss (default: 0.05, cosine 0.2)"),
-    flags.count("evaluate_every", flags.EVALUATE_EVERY),
+    flags.EVALUATE_EVERY,
 )
 PANELS = [
     Panel(f"validation: image R@{k} (%)", f"val_image_r{k}") for k in (1, 5, 10)
@@ -93,7 +93,13 @@ def main(argv=None):
                 # Every gradient is clipped separately.
                 keras.optimizers.Adam(run.learning_rate, clipnorm=2.0),
                 parts.ContrastiveLoss(similarity, run.margin),
-                metrics=[parts.BatchRecall(similarity)],
+                metrics=[
+                    keras.metrics.MeanMetricWrapper(
+                        parts.batch_recall,
+                        "batch_recall",
+                        similarity=similarity,
+                    )
+                ],
                 **run.speed,
             )
             model.fit(
@@ -116,13 +122,9 @@ def main(argv=None):
                 run.folder / "model.keras", compile=False
             )
             row = max(run.history.rows, key=lambda r: r["val_recall_sum"])
-            run.finish(
-                parts.search(best, data.test, *how)
-                | {
-                    "val_recall_sum": row["val_recall_sum"],
-                    "best_updates": row["updates"],
-                }
-            )
+            found = parts.search(best, data.test, *how)
+            found["val_recall_sum"] = row["val_recall_sum"]
+            run.finish(found | {"best_updates": row["updates"]})
     columns = dict(COLUMNS)
     if data.growing:
         columns["order accuracy (%)"] = "order_accuracy"

@@ -7,7 +7,7 @@ module is imported, `keras.saving.load_model` restores model, loss, metric and
 optimizer.
 """
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import keras
@@ -28,14 +28,8 @@ def similarity_of(norm: str) -> str:
 def violations(lower: Any, upper: Any) -> Any:
     """E(s, i) = sum_u max(0, s_u - i_u)^2 of all pairs, eq. 2.
 
-    It is zero if s, the more general of the two, is nowhere above i.
-
-    Args:
-        lower: s (..., B, U).
-        upper: i (..., C, U).
-
-    Returns:
-        (..., B, C).
+    It is zero if s, the more general of the two, is nowhere above i: from
+    s (..., B, U) and i (..., C, U) to (..., B, C).
     """
     above = ops.relu(lower[..., :, None, :] - upper[..., None, :, :])
     return ops.sum(above * above, axis=-1)
@@ -46,15 +40,6 @@ def pair_scores(captions: Any, images: Any, similarity: str) -> Any:
     if similarity == "order":
         return -violations(captions, images)
     return captions @ ops.transpose(images)
-
-
-def _check_similarity(similarity: str) -> str:
-    if similarity not in MARGINS:
-        raise ValueError(
-            f"Argument `similarity` must be one of {[*MARGINS]}. Received: "
-            f"similarity={similarity!r}"
-        )
-    return similarity
 
 
 def _same_image(y_true: Any) -> Any:
@@ -79,21 +64,17 @@ class ContrastiveLoss(keras.losses.Loss):
     Args:
         similarity: "order" for f = -E, "cosine" for the scalar product.
         margin: a; None for the value in `MARGINS`.
-        reduction: as in `keras.losses.Loss`; the paper uses the sum.
-        name: the loss's name.
-        dtype: the dtype of the computation.
+        **kwargs: as for `keras.losses.Loss`; the paper uses the sum.
     """
 
     def __init__(
         self,
         similarity: str = "order",
         margin: float | None = None,
-        reduction: str = "sum",
-        name: str = "contrastive_loss",
-        dtype: Any = None,
+        **kwargs: Any,
     ):
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.similarity = _check_similarity(similarity)
+        super().__init__(**{"reduction": "sum", **kwargs})
+        self.similarity = similarity
         self.margin = MARGINS[similarity] if margin is None else margin
 
     def call(self, y_true, y_pred):
@@ -109,46 +90,19 @@ class ContrastiveLoss(keras.losses.Loss):
         return ops.sum(costs, axis=1)
 
     def get_config(self):
-        """Every argument of the constructor."""
-        return {
-            **super().get_config(),
-            "similarity": self.similarity,
-            "margin": self.margin,
-        }
+        own = {"similarity": self.similarity, "margin": self.margin}
+        return super().get_config() | own
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
-class BatchRecall(keras.metrics.Mean):
-    """The share of captions that score their image above others of the batch.
+def batch_recall(y_true: Any, y_pred: Any, similarity: str = "order") -> Any:
+    """Whether captions score their image above others of the batch, (B,).
 
-    Called like `ContrastiveLoss`.
-
-    Args:
-        similarity: "order" or "cosine".
-        name: the metric's name.
-        dtype: the dtype of the result.
+    Called like `ContrastiveLoss`. Equal scores do not count as right.
     """
-
-    def __init__(
-        self,
-        similarity: str = "order",
-        name: str = "batch_recall",
-        dtype: Any = None,
-    ):
-        super().__init__(name=name, dtype=dtype)
-        self.similarity = _check_similarity(similarity)
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch."""
-        scores = pair_scores(y_pred[:, 0], y_pred[:, 1], self.similarity)
-        own = ops.diagonal(scores)[:, None]
-        # Equal scores do not count as right.
-        found = ops.all((scores < own) | _same_image(y_true), axis=1)
-        super().update_state(found, sample_weight)
-
-    def get_config(self):
-        """Every argument of the constructor."""
-        return {**super().get_config(), "similarity": self.similarity}
+    scores = pair_scores(y_pred[:, 0], y_pred[:, 1], similarity)
+    own = ops.diagonal(scores)[:, None]
+    return ops.all((scores < own) | _same_image(y_true), axis=1)
 
 
 def build_model(
@@ -192,39 +146,25 @@ def build_model(
     return keras.Model([words, pictures], both)
 
 
-def scorer(
-    similarity: str, block: int = 100
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def scores_of(
+    captions: np.ndarray, images: np.ndarray, similarity: str, block: int = 100
+) -> np.ndarray:
     """`pair_scores` of arrays, for `block` captions at a time."""
-
-    def score(captions, images):
-        images = ops.convert_to_tensor(images)
-        return np.concatenate(
-            [
-                ops.convert_to_numpy(
-                    pair_scores(
-                        ops.convert_to_tensor(captions[i : i + block]),
-                        images,
-                        similarity,
-                    )
-                )
-                for i in range(0, len(captions), block)
-            ]
-        )
-
-    return score
+    images = ops.convert_to_tensor(images)
+    blocks = (
+        ops.convert_to_tensor(captions[i : i + block])
+        for i in range(0, len(captions), block)
+    )
+    found = (pair_scores(block, images, similarity) for block in blocks)
+    return np.concatenate([*map(ops.convert_to_numpy, found)])
 
 
 def order_accuracy(captions: np.ndarray, each: int) -> float:
-    """How often the more general of two captions is the lower one.
+    """How often the more general of two captions is the lower one, in percent.
 
-    Args:
-        captions: embeddings (K N, U), of growing detail within K.
-        each: K.
-
-    Returns:
-        Of all pairs of captions a before b of an image, the share in percent
-        with E(a, b) < E(b, a). Equal values count half.
+    Of `each` consecutive embeddings (N, U) each caption has more detail than
+    the ones before. Right are pairs a before b with E(a, b) < E(b, a); equal
+    values count half.
     """
     groups = captions.reshape(-1, each, captions.shape[1])
     found = ops.convert_to_numpy(violations(groups, groups))  # (N, K, K)
@@ -238,10 +178,7 @@ def embed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The embeddings of captions (5 N, U) and images (N, U) of a split.
 
-    Args:
-        model: of `build_model`.
-        split: captions and images.
-        batch: the captions at a time; devices share them.
+    Devices share a `batch` of captions.
     """
     count = len(split.words)
     # Whole batches, in which the last ones are seen again.
@@ -263,16 +200,12 @@ def search(
 ) -> dict[str, float]:
     """Measures of searches among the images of every fold of a split.
 
-    Args:
-        model: of `build_model`.
-        split: captions and images.
-        similarity: "order" or "cosine".
-        fold: the number of images to search.
-        growing: whether every caption entails the captions before it, which
-            adds `order_accuracy`.
+    If captions are `growing`, each entails those before it, which adds
+    `order_accuracy`.
     """
     sentences, images = embed(model, split)
-    found = ranking.fold_measures(sentences, images, scorer(similarity), fold)
+    score = functools.partial(scores_of, similarity=similarity)
+    found = ranking.fold_measures(sentences, images, score, fold)
     if growing:
         found["order_accuracy"] = order_accuracy(sentences, captions.EACH)
     return found

@@ -10,19 +10,11 @@ Prints the measured Table 1, and shows
 
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import ending, files, report, studies
 
-if TYPE_CHECKING:
-    import numpy as np
-
 KINDS = (None, "batch", "weight", "layer")
 FEATURES, UNITS = 5, 4
-
-
-def _name(kind: str | None) -> str:
-    return kind or "none"
 
 
 def problem(kind: str | None, examples: int, seed: int):
@@ -39,8 +31,8 @@ def problem(kind: str | None, examples: int, seed: int):
     return x, parameters[: 2 if kind is None else 3]
 
 
-def divergences(args: Namespace) -> "dict[tuple, np.ndarray]":
-    """Rows of |delta|, KL and its error for every (kind, method).
+def divergences(args: Namespace) -> dict:
+    """Rows of |delta|, relative error and error for every (kind, method).
 
     The error is |KL - 1/2 delta^T F delta| of Bernoulli units, for a change
     of all parameters in a random direction.
@@ -62,30 +54,24 @@ def divergences(args: Namespace) -> "dict[tuple, np.ndarray]":
             )
             rows = []
             for size in sizes / np.linalg.norm(delta):
-                other = [
-                    p + size * d
-                    for p, d in zip(parameters, direction, strict=True)
-                ]
+                pairs = zip(parameters, direction, strict=True)
+                other = [p + size * d for p, d in pairs]
                 kl = analysis.kl_divergence(
                     "bernoulli", x, parameters, other, kind
                 )
                 metric = analysis.riemannian_metric(fisher, size * delta)
-                rows.append(
-                    (size * np.linalg.norm(delta), kl, abs(kl - metric))
-                )
+                length, error = size * np.linalg.norm(delta), abs(kl - metric)
+                rows.append((length, error / kl, error))
             found[kind, method] = np.array(rows)
     return found
 
 
-def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
+def steps(args: Namespace, alone: bool) -> dict:
     """Rows of a weight norm and of a step's change of outputs, for each kind.
 
     A step of gradient descent on the squared error. Its residuals are the same
-    for every size of the weights.
-
-    Args:
-        alone: if true, scale and change only the weights of the first unit,
-            and measure only its output; else all units.
+    for every size of the weights. Scaled, changed and measured are all units,
+    or the first one `alone`.
     """
     import numpy as np
     from keras import ops
@@ -130,7 +116,7 @@ def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
     return found
 
 
-def slope(x: "np.ndarray", y: "np.ndarray") -> float:
+def slope(x, y) -> float:
     """The slope of y over x, both logarithmic."""
     import numpy as np
 
@@ -142,19 +128,16 @@ def draw(results, fishers, path: Path) -> None:
     import numpy as np
     from common import plotting
     from matplotlib import pyplot as plt
-    from matplotlib import ticker
     from matplotlib.colors import LogNorm
 
     kl, together, alone = results
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 7.6), layout="constrained")
     for (kind, method), rows in kl.items():
-        label = _name(kind) + (", eq. 13" if method == "paper" else "")
-        style = plotting.style_of(_name(kind)) | {"ms": 4}
+        style = plotting.style_of(kind or "none") | {"label": kind or "none"}
         if method == "paper":
-            style |= {"color": "#D55E00", "linestyle": ":"}
-        axes[0, 0].loglog(
-            rows[:, 0], rows[:, 2] / rows[:, 1], label=label, **style
-        )
+            style |= {"label": f"{kind}, eq. 13", "color": "#D55E00"}
+            style["linestyle"] = ":"
+        axes[0, 0].loglog(*rows.T[:2], ms=4, **style)
     axes[0, 0].set(
         title="Is 1/2 δᵀFδ the divergence?",
         xlabel="size of the change δ",
@@ -165,31 +148,21 @@ def draw(results, fishers, path: Path) -> None:
         (axes[1, 0], alone, "one unit's weights"),
     ):
         for kind, rows in rows_of.items():
-            axis.loglog(
-                *rows.T,
-                label=_name(kind),
-                **plotting.style_of(_name(kind)),
-                ms=4,
-            )
+            style = plotting.style_of(kind or "none")
+            axis.loglog(*rows.T, label=kind or "none", ms=4, **style)
         axis.set(
             title=f"One gradient step, {what} scaled",
             xlabel="norm of the first unit's weights",
             ylabel="mean change of the outputs",
         )
-        axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_formatter(ticker.NullFormatter())
     for axis in axes.flat[:3]:
-        axis.grid(alpha=0.3, lw=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
+        plotting.tidy(axis)
         axis.legend(frameon=False)
     paper, exact = fishers
     left_out = np.abs(exact - paper)
     scale = LogNorm(1e-4 * exact.max(), exact.max())
     axis = axes[1, 1]
-    image = axis.imshow(
-        np.maximum(left_out, scale.vmin), norm=scale, cmap="viridis"
-    )
+    image = axis.imshow(np.maximum(left_out, scale.vmin), norm=scale)
     size = FEATURES + 2
     ticks = size * np.arange(UNITS) - 0.5
     axis.set_xticks(ticks + size / 2, [f"unit {i + 1}" for i in range(UNITS)])
@@ -217,11 +190,10 @@ def measure(args: Namespace, folder: Path) -> None:
         ["normalisation", "Fisher", "|delta|", "relative error", "order"],
         [
             (
-                _name(kind),
+                kind or "none",
                 method,
-                float(rows[0, 0]),
-                float(rows[0, 2] / rows[0, 1]),
-                slope(rows[:, 0], rows[:, 2]),
+                *map(float, rows[0, :2]),
+                slope(*rows.T[::2]),
             )
             for (kind, method), rows in kl.items()
         ],
@@ -231,7 +203,7 @@ def measure(args: Namespace, folder: Path) -> None:
         folder / "steps.csv",
         ["normalisation", "slope, all units", "slope, one unit"],
         [
-            (_name(kind), slope(*together[kind].T), slope(*alone[kind].T))
+            (kind or "none", slope(*together[kind].T), slope(*alone[kind].T))
             for kind in KINDS
         ],
     )

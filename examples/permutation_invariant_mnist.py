@@ -26,11 +26,8 @@ PANELS = (
     Panel("training NLL (nats)", "loss", log=True),
     Panel("validation NLL (nats)", "val_loss", log=True),
 )
-COLUMNS = {
-    "training NLL": "train_nll",
-    "test NLL": "test_nll",
-    "test error (%)": "test_error_percent",
-}
+COLUMNS = {"training NLL": "train_nll", "test NLL": "test_nll"}
+COLUMNS["test error (%)"] = "test_error_percent"
 
 
 def main(argv=None):
@@ -77,14 +74,9 @@ def main(argv=None):
                 verbose=run.verbose,
             )
             loss, accuracy = model.evaluate(*test, batch_size=400, verbose=0)
-            run.finish(
-                {
-                    "train_nll": run.last["loss"],
-                    "test_nll": loss,
-                    "test_error_percent": 100 * (1 - accuracy),
-                }
-            )
-    title = mnist.title(args, parts[0])
+            found = {"train_nll": run.last["loss"], "test_nll": loss}
+            run.finish(found | {"test_error_percent": 100 * (1 - accuracy)})
+    title = mnist.title(args, parts[0][0])
     return report.draw(args, PANELS, COLUMNS, title)
 
 

@@ -6,17 +6,12 @@ claim: the states and gradients of plain layers grow or shrink with the scale;
 those in layer-normalised layers are stable.
 """
 
+import itertools
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import ending, files, report, studies
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from keras_ln.analysis import HiddenDynamics
 
 CELLS = ("RNN", "GRU", "LSTM")
 KINDS = ("plain", "layer")
@@ -37,23 +32,19 @@ def build_model(cell: str, kind: str, scale: float, units: int, seed: int):
 
     import keras_ln
 
-    name = {"RNN": "SimpleRNN"}.get(cell, cell)
-    plain = kind == "plain"
-    cls = getattr(
-        keras.layers if plain else keras_ln, "LN" * (not plain) + name
-    )
-    layer = cls(
+    name = cell.replace("RNN", "SimpleRNN")
+    plain = getattr(keras.layers, name)
+    start = keras.initializers
+    layer = (plain if kind == "plain" else getattr(keras_ln, f"LN{name}"))(
         units,
-        kernel_initializer=keras.initializers.GlorotUniform(seed=seed),
-        recurrent_initializer=keras.initializers.Orthogonal(
-            gain=scale, seed=seed + 1
-        ),
+        kernel_initializer=start.GlorotUniform(seed=seed),
+        recurrent_initializer=start.Orthogonal(gain=scale, seed=seed + 1),
     )
     layer.build((None, None, FEATURES))
     return layer
 
 
-def growth(gradient: "np.ndarray") -> float:
+def growth(gradient) -> float:
     """The factor per step backwards, from a fit to log(gradient)."""
     import numpy as np
 
@@ -67,25 +58,17 @@ def spread(values: Sequence[float]) -> float:
     return max(values) / min(values)
 
 
-def draw(found: "dict[tuple, HiddenDynamics]", path: Path) -> None:
+def draw(found: dict, path: Path) -> None:
     """States and gradients of the first and the last kind of cell."""
     import numpy as np
     from common import plotting
     from matplotlib import pyplot as plt
 
     # Dashes are for kinds, colours for scales.
-    dashes = {
-        kind: plotting.style_of(other)["linestyle"]
-        for kind, other in zip(KINDS, ("none", "layer"), strict=True)
-    }
+    dashes = {"plain": "-", "layer": "-."}
     cells, names = (CELLS[0], CELLS[-1]), ("state", "gradient")
-    figure, axes = plt.subplots(
-        *(2, 2),
-        figsize=(9, 6.5),
-        sharex=True,
-        sharey="row",
-        layout="constrained",
-    )
+    how = {"sharex": True, "sharey": "row", "layout": "constrained"}
+    figure, axes = plt.subplots(2, 2, figsize=(9, 6.5), **how)
     for (cell, kind, scale), sizes in found.items():
         if cell not in cells:
             continue
@@ -100,24 +83,11 @@ def draw(found: "dict[tuple, HiddenDynamics]", path: Path) -> None:
                 lw=1.2,
                 label=f"{kind}, {scale:g}",
             )
-    for axis, cell in zip(axes[0], cells, strict=True):
-        axis.set_title(cell)
-    for row, name in zip(axes, names, strict=True):
-        row[0].set_ylabel(QUANTITIES[name])
-        for axis in row:
-            axis.grid(alpha=0.3, lw=0.5)
-            axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[-1]:
-        axis.set_xlabel("time step")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=len(labels) // 2,
-        title="kind, scale of the recurrent weights",
-        frameon=False,
-    )
+            axis.set(ylabel=QUANTITIES[name], xlabel="time step")
+            axis.label_outer()
+            plotting.tidy(axis)
+        of_cell[0].set_title(cell)
+    plotting.explain(figure, axes[:1, :1], "kind, scale of the weights")
     plotting.save(figure, path, dpi=100)
 
 
@@ -129,27 +99,20 @@ def measure(args: Namespace, folder: Path) -> None:
 
     rng = np.random.default_rng(args.seed)
     x = rng.normal(size=(args.batch_size, args.steps, FEATURES))
+    x = x.astype("float32")
     found, rows = {}, []
     for cell in CELLS:
         for kind in KINDS:
             for scale in SCALES:
                 layer = build_model(cell, kind, scale, args.units, args.seed)
-                sizes = hidden_dynamics(
-                    layer, x.astype("float32"), seed=args.seed
-                )
+                sizes = hidden_dynamics(layer, x, seed=args.seed)
                 found[cell, kind, scale] = sizes
                 # The second half has forgotten the start.
                 half = slice(args.steps // 2, None)
-                rows.append(
-                    (
-                        cell,
-                        kind,
-                        scale,
-                        float(sizes.state[half].mean()),
-                        float(sizes.summed_inputs[half].mean()),
-                        growth(sizes.gradient),
-                    )
-                )
+                means = (sizes.state[half], sizes.summed_inputs[half])
+                means = (float(values.mean()) for values in means)
+                growing = growth(sizes.gradient)
+                rows.append((cell, kind, scale, *means, growing))
     report.show_and_write(
         folder / "dynamics.csv",
         ["cell", "kind", "scale", "state", "summed inputs", "gradient factor"],
@@ -169,15 +132,10 @@ def measure(args: Namespace, folder: Path) -> None:
         ["cell", "kind", "state", "gradient factor"],
         [
             (
-                cell,
-                kind,
-                *(
-                    spread([row[k] for row in rows if row[:2] == (cell, kind)])
-                    for k in (3, 5)
-                ),
+                *of,
+                *(spread([r[k] for r in rows if r[:2] == of]) for k in (3, 5)),
             )
-            for cell in CELLS
-            for kind in KINDS
+            for of in itertools.product(CELLS, KINDS)
         ],
     )
     draw(found, folder / "figure.png")

@@ -25,7 +25,7 @@ from common.errors import InputError
 
 KEPT = Path(__file__).resolve().parent / "results"
 SETTINGS, HISTORY, METRICS = "settings.json", "history.csv", "metrics.csv"
-VERDICTS = "verdicts.csv"
+VERDICTS, COMPARISON = "verdicts.csv", "comparison.csv"
 # No archive has more members, and no member more bytes.
 MOST, LARGEST = 16, 2**24
 _NAME = re.compile(r"\w[\w.-]*")
@@ -48,15 +48,12 @@ def read(path: Path) -> tuple[dict[str, str], str]:
     try:
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
-            names = [info.filename for info in infos]
-            if len(set(names)) < len(names) or len(names) > MOST:
+            if len(set(archive.namelist())) < len(infos) or len(infos) > MOST:
                 raise InputError(
                     f"{path}: expected at most {MOST} members with different "
-                    f"names, received {len(names)}"
+                    f"names, received {len(infos)}"
                 )
-            texts = {
-                info.filename: _text(path, archive, info) for info in infos
-            }
+            texts = {one.filename: _text(path, archive, one) for one in infos}
             return texts, archive.comment.decode()
     except FileNotFoundError as error:
         kept = ", ".join(sorted(p.stem for p in KEPT.glob("*.zip")))
@@ -94,8 +91,8 @@ def keep(source: Path, path: Path) -> None:
 
     if path.exists():
         raise InputError(f"NAME: {path} exists; choose another name")
-    if not (source / "comparison.csv").is_file():
-        raise InputError(f"{source} has no comparison.csv")
+    if not (source / COMPARISON).is_file():
+        raise InputError(f"{source} has no {COMPARISON}")
     settings: dict[str, Any] = {"args": _object(source / "args.json")}
     history, metrics = [], []
     for own in sorted(p.parent for p in source.glob("*/args.json")):
@@ -112,15 +109,10 @@ def keep(source: Path, path: Path) -> None:
     if not metrics:
         raise InputError(f"{source} has no finished run")
     files.make_folder(path.parent)
-    write(
-        path,
-        {
-            SETTINGS: files.as_json(_shortened(settings)),
-            HISTORY: files.as_csv(history),
-            METRICS: files.as_csv(metrics),
-            "comparison.csv": files.read_text(source / "comparison.csv"),
-        },
-    )
+    texts = {SETTINGS: files.as_json(_shortened(settings))}
+    texts |= {HISTORY: files.as_csv(history), METRICS: files.as_csv(metrics)}
+    texts[COMPARISON] = files.read_text(source / COMPARISON)
+    write(path, texts)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -172,14 +164,10 @@ def show(path: Path) -> str:
     from common import report
 
     texts, comment = read(path)
-    lines = [path.stem, comment] if comment else [path.stem]
-    member = next(
-        (m for m in (VERDICTS, "comparison.csv", METRICS) if m in texts), None
-    )
-    rows = table(path, member) if member else []
-    if rows:
-        lines.append(report.table(rows))
-    return "\n".join(lines)
+    members = [m for m in (VERDICTS, COMPARISON, METRICS) if m in texts]
+    rows = table(path, members[0]) if members else []
+    shown = report.table(rows) if rows else ""
+    return "\n".join(filter(None, (path.stem, comment, shown)))
 
 
 def parse(argv: Sequence[str] | None) -> Namespace:

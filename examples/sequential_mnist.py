@@ -35,11 +35,8 @@ PANELS = (
     TRAINING,
     Panel("validation error (%)", lambda row: 100 * (1 - row["val_accuracy"])),
 )
-COLUMNS = {
-    "training NLL": "train_nll",
-    "test NLL": "test_nll",
-    "test error (%)": "test_error_percent",
-}
+COLUMNS = {"training NLL": "train_nll", "test NLL": "test_nll"}
+COLUMNS["test error (%)"] = "test_error_percent"
 
 
 def main(argv=None):
@@ -50,7 +47,7 @@ def main(argv=None):
             *flags.images("mnist", "fashion_mnist"),
             flags.count("pool", "side of the squares that are averaged"),
             flags.choice("order", "pixel order (--compare: both)", ORDERS),
-            flags.count("forget_steps", flags.FORGET_STEPS, least=2),
+            flags.FORGET_STEPS,
         ],
         compared={"order": ORDERS},
     )
@@ -77,11 +74,8 @@ def main(argv=None):
                 for images, labels in parts
             )
             model = build_model(
-                run.norm,
-                run.units,
-                steps,
-                gain=run.gain,
-                forget_steps=run.forget_steps,
+                *(run.norm, run.units, steps),
+                **{"gain": run.gain, "forget_steps": run.forget_steps},
             )
             model.compile(
                 keras.optimizers.RMSprop(
@@ -102,14 +96,9 @@ def main(argv=None):
                 verbose=run.verbose,
             )
             loss, accuracy = model.evaluate(*test, batch_size=400, verbose=0)
-            run.finish(
-                {
-                    "train_nll": run.last["loss"],
-                    "test_nll": loss,
-                    "test_error_percent": 100 * (1 - accuracy),
-                }
-            )
-    title = mnist.title(args, parts[0])
+            found = {"train_nll": run.last["loss"], "test_nll": loss}
+            run.finish(found | {"test_error_percent": 100 * (1 - accuracy)})
+    title = mnist.title(args, parts[0][0])
     return report.draw(args, PANELS, COLUMNS, title, race=TRAINING)
 
 

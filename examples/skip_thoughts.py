@@ -36,11 +36,11 @@ PRESETS = {  # quick, paper, --smoke
     "length": (20, 30, 6),
 }
 FLAGS = (
-    flags.number("word_scale", flags.WORD_SCALE),
-    flags.count("word_units", "size of a word's vector"),
+    flags.WORD_SCALE,
+    flags.WORD_UNITS,
     flags.count("vocabulary", "number of known words, the most frequent ones"),
     flags.count("length", "words after which a sentence is cut"),
-    flags.count("evaluate_every", flags.EVALUATE_EVERY),
+    flags.EVALUATE_EVERY,
     flags.Flag(
         "eval_dir",
         "the folder of the published files of the tasks",

@@ -73,10 +73,8 @@ def build_model(
 class SentenceEncoder:
     """A trained model's encoder, which turns sentences into vectors.
 
-    Args:
-        model: the model that `build_model` made.
-        words: the known words, by number: the model's words and any others.
-        table: their vectors (V', D); None for the model's vectors.
+    It knows the model's words, or also others, with a `table` of the vectors
+    (V', D) of all `words` by number.
     """
 
     def __init__(
@@ -138,7 +136,7 @@ def load(args: Namespace) -> Data:
     tasks: dict[str, sentence_evaluation.Task] = {}
     names = ["verses"]
     if args.eval_dir:
-        names = [*(args.eval_tasks or sentence_tasks.TASKS)]
+        names = [*(args.eval_tasks or sentence_tasks.FILES)]
         files = [name for name in names if name != "verses"]
         tasks.update(sentence_tasks.load(Path(args.eval_dir), files))
     if "verses" in names:
@@ -161,24 +159,17 @@ def load(args: Namespace) -> Data:
 def names_of(data: Data) -> dict[str, str]:
     """The headings of the measures by their names, most telling ones first."""
     headings = {
-        "verses": {
-            "r10": "alignment R@10 (%)",
-            "mean_rank": "mean rank of 1000",
-            "book_accuracy": "book accuracy (%)",
-        },
-        "sick": {
-            "pearson": "SICK r",
-            "spearman": "SICK rho",
-            "mse": "SICK MSE",
-        },
+        "verses_r10": "alignment R@10 (%)",
+        "verses_mean_rank": "mean rank of 1000",
+        "verses_book_accuracy": "book accuracy (%)",
+        "sick_pearson": "SICK r",
+        "sick_spearman": "SICK rho",
+        "sick_mse": "SICK MSE",
     }
     found = {}
     for task in data.tasks:
-        own = headings.get(task)
-        if own is None:
-            found[task] = f"{task.upper()} (%)"
-        else:
-            found |= {f"{task}_{name}": own[name] for name in own}
+        own = {k: v for k, v in headings.items() if k.startswith(f"{task}_")}
+        found |= own or {task: f"{task.upper()} (%)"}
     return found
 
 

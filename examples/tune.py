@@ -12,7 +12,6 @@ and these environment variables:
     KERASTUNER_TUNER_ID=chief      (and worker0, worker1, ...)
 """
 
-import contextlib
 import importlib
 import importlib.util
 import math
@@ -52,63 +51,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     files.check_folder(folder)
     if importlib.util.find_spec("keras_tuner") is None:
         raise InputError("a search needs KerasTuner: pip install '.[tune]'")
-    record = {name: v for name, v in vars(args).items() if name != "resume"}
-    record["flags"] = rest
+    record = vars(args) | {"flags": rest}
+    del record["resume"], record["output_dir"]
 
     from common import runs
 
-    # Workers use the folder that their chief has opened.
-    with contextlib.nullcontext() if _is_worker() else files.alone_in(folder):
-        if not _is_worker():
-            del record["output_dir"]
-            runs.open_folder(folder, record, args.resume)
+    if _is_worker():  # Of the folder that its chief has opened.
+        search(args, rest, folder)
+        return 0
+    with files.alone_in(folder):
+        runs.open_folder(folder, record, args.resume)
         if (folder / "metrics.json").exists():
             print(f"{folder} is finished.")
             return 0
-        tuner = search(args, rest, folder)
-        return 0 if _is_worker() else report(tuner, args, folder)
+        return report(search(args, rest, folder), folder)
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Namespace, list[str]]:
     """The flags of a search, and those of the script."""
     parser = flags.Parser("tune.py", __doc__)
     parser.add_argument("experiment", choices=EXPERIMENTS, metavar="EXPERIMENT")
-    for own in (
-        flags.Flag("tuner", "KerasTuner's algorithm", choices=TUNERS),
-        flags.count("max_trials", "models to try, at most (default: 10)"),
-        flags.Flag("norm_kinds", "kinds to try", nargs="+", metavar="KIND"),
-        flags.Flag(
-            *("unit_choices", "sizes to try (default: 32, 64 and 128)"),
-            nargs="+",
-            type=flags.positive_integer,
-            metavar="N",
+    size = {"type": flags.integer(1), "metavar": "N"}
+    rate = {"type": flags.positive}
+    for name, meaning, usual, how in (
+        ("tuner", "KerasTuner's algorithm", "random", {"choices": TUNERS}),
+        ("max_trials", "models to try, at most", 10, size),
+        ("norm_kinds", "kinds to try", None, {"nargs": "+", "metavar": "KIND"}),
+        ("unit_choices", "sizes to try", [32, 64, 128], size | {"nargs": "+"}),
+        (
+            *("learning_rates", "range of learning rates", [1e-4, 1e-2]),
+            rate | {"nargs": 2, "metavar": ("LOW", "HIGH")},
         ),
-        flags.Flag(
-            *("learning_rates", "range of rates (default: 1e-4 to 1e-2)"),
-            nargs=2,
-            type=flags.positive_number,
-            metavar=("LOW", "HIGH"),
+        (
+            *("gains", "initial gains to try", [0.1, 1.0]),
+            rate | {"nargs": "+", "metavar": "X"},
         ),
-        flags.Flag(
-            *("gains", "initial gains to try (default: 0.1 and 1)"),
-            nargs="+",
-            type=flags.positive_number,
-            metavar="X",
-        ),
-        flags.count("epochs", "epochs of a trial (default: the script's)"),
-        flags.Flag("seed", "the seed (default: 0)", type=flags.seed),
-        flags.Flag("output_dir", "the folder of the results", metavar="DIR"),
-        flags.Flag("resume", "continue a search", action="store_true"),
+        ("epochs", "epochs of a trial (default: the script's)", None, size),
+        ("seed", "the seed", 0, {"type": flags.seed}),
+        ("output_dir", "the folder of the results", None, {"metavar": "DIR"}),
+        ("resume", "continue a search", None, {"action": "store_true"}),
     ):
-        own.add_to(parser)
-    parser.set_defaults(
-        tuner="random",
-        max_trials=10,
-        unit_choices=[32, 64, 128],
-        learning_rates=[1e-4, 1e-2],
-        gains=[0.1, 1.0],
-        seed=0,
-    )
+        if usual is not None:
+            meaning += f" (default: {usual})"
+            how = how | {"default": usual}
+        flags.Flag(name, meaning, **how).add_to(parser)
     args, rest = parser.parse_known_args(argv)
     for name in _ELSEWHERE:
         if f"--{name}" in rest:
@@ -223,7 +209,7 @@ def folder_of(folder: Path, trial: Any) -> Path:
     return files.inside(folder, f"trial-{trial.trial_id}", source)
 
 
-def report(tuner: Any, args: Namespace, folder: Path) -> int:
+def report(tuner: Any, folder: Path) -> int:
     """Writes table and best model; 1 if no trial had a result."""
     from common import runs
     from common.report import show_and_write
@@ -237,17 +223,13 @@ def report(tuner: Any, args: Namespace, folder: Path) -> int:
         values = trial.hyperparameters.values
         norm, finite = values["norm"], trial.status == "COMPLETED"
         gain = values.get("norm_gain", "")
-        rows.append(
-            {
-                "trial": int(trial.trial_id),
-                "status": trial.status.lower(),
-                "norm": norm,
-                "gain": "" if norm in flags.WITHOUT_GAIN else gain,
-                "units": values["units"],
-                "learning_rate": values["learning_rate"],
-                "val_loss": trial.score if finite else "",
-            }
-        )
+        row = {"trial": int(trial.trial_id), "status": trial.status.lower()}
+        row |= {
+            "norm": norm,
+            "gain": "" if norm in flags.WITHOUT_GAIN else gain,
+        }
+        row |= {name: values[name] for name in ("units", "learning_rate")}
+        rows.append(row | {"val_loss": trial.score if finite else ""})
     show_and_write(folder / "trials.csv", [*rows[0]], map(dict.values, rows))
     scored = [row for row in rows if row["val_loss"] != ""]
     if not scored:

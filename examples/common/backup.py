@@ -4,6 +4,7 @@ The file is replaced as a whole and holds everything that a run needs to
 continue, so that a kill can never leave parts that do not belong together.
 """
 
+import contextlib
 import json
 import zipfile
 from collections.abc import Sequence
@@ -18,15 +19,8 @@ from common.errors import InputError
 
 # NumPy and zipfile raise these for files that are truncated, damaged, pickled
 # or of another kind.
-_UNREADABLE = (
-    EOFError,
-    KeyError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    zipfile.BadZipFile,
-)
+_UNREADABLE = (OSError, EOFError, KeyError, RuntimeError, ValueError)
+_UNREADABLE += (zipfile.BadZipFile,)
 # The state of a run, besides its arrays.
 _STATE = {
     "epoch": int,
@@ -46,12 +40,8 @@ class Backup(keras.callbacks.BackupAndRestore):
 
     Beside weights and optimizer it keeps the states of the model's seed
     generators and of the other callbacks (the best value so far, waiting
-    times, the history). It saves at the end of every Keras epoch. A run that
-    is killed in the middle of an epoch repeats it, with the same result
-    because the batches are a function of seed and step.
-
-    The file stays when training ends: the caller deletes it once the results
-    are written.
+    times, the history). It saves at the end of every Keras epoch. The caller
+    deletes the file once the results are written.
 
     Args:
         callbacks: the callbacks whose numbers, arrays and lists of them
@@ -103,11 +93,10 @@ class Backup(keras.callbacks.BackupAndRestore):
 
     def _save_model(self) -> None:
         arrays = [keras.ops.convert_to_numpy(v) for v in self._variables()]
-        count = len(arrays)
         state = {
             "epoch": self._current_epoch,
             "stopped": bool(self.model.stop_training),
-            "variables": count,
+            "variables": len(arrays),
             "callbacks": [_state_of(c, arrays) for c in self.callbacks],
             "torch": _encode(_get_torch_states(), arrays),
         }
@@ -134,9 +123,8 @@ class Backup(keras.callbacks.BackupAndRestore):
             {name: _decode(value, arrays) for name, value in own.items()}
             for own in state["callbacks"]
         ]
-        fitting = len(values) == len(self.callbacks) and all(
-            map(_fits, self.callbacks, values)
-        )
+        fitting = len(values) == len(self.callbacks)
+        fitting = fitting and all(map(_fits, self.callbacks, values))
         if not fitting or not _are_torch_states(torch_states):
             raise InputError(
                 f"the backup {self.path} has the state of another run; choose "
@@ -195,10 +183,9 @@ def _state_of(callback: Any, arrays: list[np.ndarray]) -> dict[str, Any]:
     state = {}
     for name, value in vars(callback).items():
         if name not in _NO_STATE and not isinstance(value, str):
-            try:
+            # A file or a function is rebuilt, not restored.
+            with contextlib.suppress(TypeError):
                 state[name] = _encode(value, arrays)
-            except TypeError:  # A file, a function: rebuilt, not restored.
-                continue
     return state
 
 

@@ -45,39 +45,26 @@ class History(keras.callbacks.CSVLogger):
     def on_epoch_end(self, epoch, logs=None):
         self.seconds += time.perf_counter() - self._start
         updates = (epoch + 1) * self.updates
-        self.rows.append(
-            {
-                "epoch": updates / self.updates_per_pass,
-                "updates": updates,
-                "seconds": round(self.seconds, 3),
-                **{key: float(value) for key, value in (logs or {}).items()},
-            }
-        )
+        row = {"epoch": updates / self.updates_per_pass, "updates": updates}
+        row["seconds"] = round(self.seconds, 3)
+        row |= {key: float(value) for key, value in (logs or {}).items()}
+        self.rows.append(row)
         files.write_csv(Path(self.filename), self.rows)
 
 
 class Measured(keras.callbacks.Callback):
-    """Adds the numbers of `measure` to the logs.
+    """Adds the numbers of `measure` to the logs, before others write these."""
 
-    Put it before the callbacks that write the logs.
-    """
-
-    def __init__(
-        self,
-        measure: Callable[[keras.Model], dict[str, float]],
-        prefix: str = "val_",
-    ):
+    def __init__(self, measure: Callable[[keras.Model], dict[str, float]]):
         super().__init__()
         self.measure = measure
-        self.prefix = prefix
 
     def found(self) -> dict[str, float]:
         """The current numbers."""
         return self.measure(self.model)
 
     def on_epoch_end(self, epoch, logs=None):
-        found = self.found().items()
-        logs |= {self.prefix + name: value for name, value in found}
+        logs |= {f"val_{name}": own for name, own in self.found().items()}
 
 
 class FreshStatistics(keras.callbacks.Callback):
@@ -153,7 +140,5 @@ class StopOnNonFinite(keras.callbacks.TerminateOnNaN):
         if first < last:
             where = f"updates {start + first} to {start + last}"
         kept = "the last good model is kept, and " * (self._epoch > 0)
-        raise NonFiniteLossError(
-            f"{key} is {loss} at {where}; {kept}a smaller --learning-rate may "
-            "help"
-        )
+        help_ = f"{kept}a smaller --learning-rate may help"
+        raise NonFiniteLossError(f"{key} is {loss} at {where}; {help_}")

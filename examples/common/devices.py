@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import os
 import platform
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -17,22 +18,20 @@ import keras
 import keras_ln
 from common.errors import InputError
 
-BACKENDS = ("tensorflow", "jax", "torch")
-
 
 def check(args: Namespace) -> None:
     """Refuses flags that the backend or the machine cannot follow."""
     if args.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("--tensorboard needs it: pip install tensorboard")
     backend = keras.backend.backend()
-    if backend not in BACKENDS:
+    if backend not in ("tensorflow", "jax", "torch"):
         raise InputError(
             f"Keras does not train on the backend {backend}: set KERAS_BACKEND "
-            f"to one of {', '.join(BACKENDS)}"
+            "to one of tensorflow, jax, torch"
         )
     if args.distribute == "none":
         return
-    if backend not in ("tensorflow", "jax"):
+    if backend == "torch":
         raise InputError(
             f"--distribute {args.distribute} works on the tensorflow and jax "
             f"backends of Keras, not on {backend}"
@@ -73,20 +72,15 @@ def threads() -> int:
 
     TensorFlow and XLA ignore the variable that limits torch.
     """
-    if keras.backend.backend() == "torch":
-        import torch
-
-        return torch.get_num_threads()
+    backend = keras.backend.backend()
+    if backend == "torch":
+        return sys.modules[backend].get_num_threads()
+    asked = os.environ.get("TF_NUM_INTRAOP_THREADS")
+    if asked and backend == "tensorflow":
+        return int(asked)
     if hasattr(os, "sched_getaffinity"):
-        usable = len(os.sched_getaffinity(0))
-    else:
-        usable = os.cpu_count() or 1
-    if keras.backend.backend() == "jax":
-        return usable
-    import tensorflow as tf
-
-    asked = tf.config.threading.get_intra_op_parallelism_threads()
-    return asked or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or usable
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def count(args: Namespace) -> int:
@@ -130,8 +124,8 @@ def distribution(args: Namespace) -> Iterator[None]:
 def _mirrored(*devices: str) -> Any:
     """The strategy of all runs of a process.
 
-    In TensorFlow 2.21 the sums of a second strategy over the same devices have
-    the keys of the first strategy's sums, and fail if their shapes differ.
+    In TensorFlow 2.21 a second one over the same devices has the first one's
+    keys for its sums, and fails if their shapes differ.
     """
     import tensorflow as tf
 
@@ -160,25 +154,17 @@ def facts(seconds: float) -> dict[str, Any]:
 
 def _commit() -> str:
     """The commit of the code, and whether the code was changed since."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--abbrev=40"]
+    git += ["--always", "--dirty= and changes", "--exclude=*"]
     try:
-        commit, changed = (
-            subprocess.run(
-                [*git, *command], capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for command in (
-                ("rev-parse", "HEAD"),
-                ("status", "--porcelain", "--untracked-files=no"),
-            )
-        )
+        found = subprocess.run(git, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return commit + " and changes" * bool(changed)
+    return found.stdout.strip()
 
 
 def _processor() -> str:
     path = Path("/proc/cpuinfo")
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    named = (line for line in lines if line.startswith("model name"))
-    line = next(named, platform.processor())
-    return line.partition(":")[2].strip() or line
+    text = path.read_text("utf-8") if path.exists() else ""
+    named = re.search(r"^model name\s*: *(.*)$", text, re.MULTILINE)
+    return named[1] if named else platform.processor()

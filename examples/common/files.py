@@ -135,12 +135,20 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path), path)
 
 
-def read_text(path: Path) -> str:
-    """Reads a text file."""
+def read_text(path: Path, fallback: str = "utf-8") -> str:
+    """Reads a text file in UTF-8 or, if it is not, in the encoding `fallback`.
+
+    A zero byte, as UTF-16 has them, does not make it a file of the other one.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = content.decode("utf-8" if b"\0" in content else fallback)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+    return text.replace("\r\n", "\n")
 
 
 def parse_json(text: str, source: object) -> Any:

@@ -23,17 +23,44 @@ GONE = (
     "--tune is no longer part of the scripts: examples/tune.py searches with "
     "KerasTuner, and examples/search.py compares layers over many settings"
 )
-WORD_SCALE = "word vectors start from X times N(0, 1)"
-FORGET_STEPS = (
-    "biases with which cells forget after 1 to N steps, at least 2 (Tallec and "
-    "Ollivier, 2018; default: the layers' biases)"
+
+
+def _checked(
+    of: Callable[[str], float], expected: str, fits: Callable[[float], bool]
+) -> Callable[[str], Any]:
+    """The type of a flag whose values are numbers."""
+
+    def check(text):
+        try:
+            number = of(text)
+        except ValueError:
+            number = math.nan
+        if not fits(number):
+            raise argparse.ArgumentTypeError(
+                f"expected {expected}, received {text!r}"
+            )
+        return number
+
+    return check
+
+
+def integer(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of a flag that counts something."""
+    limit = "" if most is None else f" and at most {most}"
+    return _checked(
+        int,
+        f"an integer of at least {least}{limit}",
+        lambda x: least <= x <= (most or 2**31 - 1),
+    )
+
+
+# Parts of a model use the next few numbers too.
+seed = integer(0, 2**31 - 100)
+positive = _checked(float, "a positive number", lambda x: 0 < x < math.inf)
+nonnegative = _checked(
+    float, "a number of at least 0", lambda x: 0 <= x < math.inf
 )
-EVALUATE_EVERY = "updates between evaluations (default: one epoch)"
-_COUNTS = {
-    "epochs": "passes over the training data",
-    "batch_size": "examples in a batch",
-    "units": "size of the hidden layers",
-}
+share = _checked(float, "a number from 0 to below 1", lambda x: 0 <= x < 1)
 
 
 class Flag:
@@ -49,16 +76,14 @@ class Flag:
 
 def count(name: str, meaning: str, least: int = 1) -> Flag:
     """A flag that counts something."""
-    return Flag(
-        name, meaning, type=lambda text: _integer(text, least), metavar="N"
-    )
+    return Flag(name, meaning, type=integer(least), metavar="N")
 
 
 def number(
     name: str, meaning: str, of: Callable[[str], float] | None = None
 ) -> Flag:
     """A flag that measures something, positive unless `of` is given."""
-    return Flag(name, meaning, type=of or positive_number, metavar="X")
+    return Flag(name, meaning, type=of or positive, metavar="X")
 
 
 def choice(name: str, meaning: str, values: Sequence[str]) -> Flag:
@@ -68,14 +93,9 @@ def choice(name: str, meaning: str, values: Sequence[str]) -> Flag:
 
 def images(*data_sets: str) -> list[Flag]:
     """The flags of scripts that learn from images."""
-    return [
-        choice(
-            "data_set",
-            f"the data set of --data tfds (default: {data_sets[0]})",
-            data_sets,
-        ),
-        count("examples", "only the first training images (default: all)"),
-    ]
+    meaning = f"the data set of --data tfds (default: {data_sets[0]})"
+    how = {"choices": data_sets, "default": data_sets[0]}
+    return [Flag("data_set", meaning, **how), EXAMPLES]
 
 
 def parse(
@@ -106,17 +126,15 @@ def parse(
         part: what follows the script's name in that of the folder.
 
     Returns:
-        The flags, with `script`, the script's name, `folder`, the folder of
-        the results, and `varied`: the values of the flags that differ between
-        runs, by name.
+        The flags, with the script's name, the folder of the results, and the
+        values of the flags that differ between runs, by name.
 
     Raises:
         InputError: if flags do not fit together.
     """
     script = Path(file).stem
     parser = Parser(f"{script}.py", description, _describe(presets))
-    _add_flags(parser, kinds, default)
-    for flag in own:
+    for flag in (*_usual(kinds, default), *own):
         flag.add_to(parser)
     args = parser.parse_args(argv)
     if args.tune is not None:
@@ -149,70 +167,53 @@ def parse(
     return args
 
 
-def _add_flags(
-    parser: argparse.ArgumentParser, kinds: Sequence[str], default: str
-) -> None:
-    add = parser.add_argument
-    add(
-        "--norm",
-        choices=kinds,
-        help=f"the normalisation (default: {default})",
-    )
-    add(
-        "--compare",
-        action="store_true",
-        help="train all kinds, print a table and draw one figure",
-    )
-    add(
-        "--preset",
-        choices=PRESETS,
-        default="quick",
-        help="the defaults of other flags, listed below (default: quick)",
-    )
-    add(
-        "--data",
-        metavar="embedded|tfds|PATH",
-        help="embedded: data that a package has; tfds: a data set that "
-        "tensorflow-datasets loads; or the path of the published files",
-    )
-    add("--data-dir", metavar="DIR", help="the folder of tensorflow-datasets")
-    for name, meaning in _COUNTS.items():
-        count(name, meaning).add_to(parser)
-    number("learning_rate", "learning rate").add_to(parser)
-    number("gain", "initial gain of the normalisations").add_to(parser)
-    add(
-        "--seed",
-        type=seed,
-        nargs="+",
-        metavar="N",
-        help="the seed (default: 0), or with --compare several",
-    )
-    add(
-        "--output-dir",
-        metavar="DIR",
-        help="the folder of the results (default: runs/SCRIPT)",
-    )
-    add("--resume", action="store_true", help="continue a killed run")
-    add(
-        "--distribute",
-        choices=("none", "data-parallel"),
-        default="none",
-        help="split every batch over the devices (default: none)",
-    )
-    add(
-        "--mixed-precision",
-        choices=("float16", "bfloat16"),
-        help="compute in half precision (default: in float32)",
-    )
-    add("--tensorboard", action="store_true", help="write TensorBoard logs")
-    add(
-        "--smoke",
-        action="store_true",
-        help="run for a minute at most, to see that it works",
-    )
-    # Of tune.py: whether a script takes these flags.
-    add("--check", action="store_true", help=argparse.SUPPRESS)
-    add("--tune", "--tune-epochs", nargs="*", help=argparse.SUPPRESS)
+def _usual(kinds: Sequence[str], default: str) -> list[Flag]:
+    """The flags of every script."""
+    switch = {"action": "store_true"}
+    return [
+        choice("norm", f"the normalisation (default: {default})", kinds),
+        Flag("compare", "train all kinds, with a table and a figure", **switch),
+        Flag(
+            "preset",
+            "the defaults of other flags, listed below (default: quick)",
+            **{"choices": PRESETS, "default": "quick"},
+        ),
+        Flag(
+            "data",
+            "embedded: data that a package has; tfds: a data set that "
+            "tensorflow-datasets loads; or the path of the published files",
+            metavar="embedded|tfds|PATH",
+        ),
+        Flag("data_dir", "the folder of tensorflow-datasets", metavar="DIR"),
+        count("epochs", "passes over the training data"),
+        count("batch_size", "examples in a batch"),
+        count("units", "size of the hidden layers"),
+        number("learning_rate", "learning rate"),
+        number("gain", "initial gain of the normalisations"),
+        Flag(
+            "seed",
+            "the seed (default: 0), or with --compare several",
+            **{"type": seed, "nargs": "+", "metavar": "N"},
+        ),
+        OUTPUT_DIR,
+        Flag("resume", "continue a killed run", **switch),
+        Flag(
+            "distribute",
+            "split every batch over the devices (default: none)",
+            **{"choices": ("none", "data-parallel"), "default": "none"},
+        ),
+        choice(
+            "mixed_precision",
+            "compute in half precision (default: in float32)",
+            ("float16", "bfloat16"),
+        ),
+        Flag("tensorboard", "write TensorBoard logs", **switch),
+        SMOKE,
+        # Of tune.py: whether a script takes these flags.
+        Flag("check", argparse.SUPPRESS, **switch),
+        Flag("tune", argparse.SUPPRESS, nargs="*"),
+        Flag("tune_epochs", argparse.SUPPRESS, dest="tune", nargs="*"),
+    ]
 
 
 def _varied(args, given, kinds, default, compared) -> dict[str, list[Any]]:
@@ -238,13 +239,12 @@ def _varied(args, given, kinds, default, compared) -> dict[str, list[Any]]:
 
 def _check(args: Namespace) -> None:
     if args.data not in ("embedded", "tfds"):
-        path = absolute(args.data)
-        if not Path(path).exists():
+        if not Path(absolute(args.data)).exists():
             raise InputError(
                 "--data: expected embedded, tfds or a path that exists, "
                 f"received {args.data!r}"
             )
-        args.data = path
+        args.data = absolute(args.data)
     if args.data_dir is not None:
         args.data_dir = absolute(args.data_dir)
         if args.data != "tfds":
@@ -265,9 +265,9 @@ def uses_batches(norm: str) -> bool:
 def plans(args: Namespace) -> list[Namespace]:
     """The flags of every run; all kinds have their first seed first."""
     found = []
-    names = [*args.varied]
-    for values in itertools.product(*(args.varied[n] for n in names[::-1])):
-        own = dict(zip(names[::-1], values, strict=True))
+    names = [*args.varied][::-1]
+    for values in itertools.product(*(args.varied[name] for name in names)):
+        own = dict(zip(names, values, strict=True))
         plan = Namespace(**vars(args) | own)
         if plan.norm in WITHOUT_GAIN:
             plan.gain = None
@@ -278,19 +278,16 @@ def plans(args: Namespace) -> list[Namespace]:
 
 def _describe(presets: Mapping[str, Sequence[Any]]) -> str:
     """The values of the presets and --smoke, a line per flag, for --help."""
-    lines = [["", *PRESETS, "--smoke"]]
-    for name, (quick, paper, *smoke) in presets.items():
-        values = map(_shown, (quick, paper, *smoke))
-        lines.append(["--" + name.replace("_", "-"), *values])
+    lines = [("", *PRESETS, "--smoke")]
+    for name, values in presets.items():
+        lines.append(("--" + name.replace("_", "-"), *map(_shown, values)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=False)]
-    widths.append(0)
-    table = "\n".join(
-        "  " + "  ".join(map(str.ljust, line, widths)).rstrip()
-        for line in lines
+    table = (
+        "  ".join(map(str.ljust, line, (*widths, 0))).rstrip() for line in lines
     )
     return (
         "values of --preset and --smoke; a flag on the command line wins, then "
-        f"--smoke:\n{table}"
+        "--smoke:\n  " + "\n  ".join(table)
     )
 
 
@@ -308,57 +305,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
-
-
-def positive_integer(text: str) -> int:
-    """The value of a flag that counts something."""
-    return _integer(text, 1)
-
-
-def seed(text: str) -> int:
-    """The value of --seed; parts of a model use the next few numbers too."""
-    return _integer(text, 0, 2**31 - 100)
-
-
-def _integer(text: str, least: int, most: int = 2**31 - 1) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = None
-    if number is None or not least <= number <= most:
-        raise argparse.ArgumentTypeError(
-            f"expected an integer of at least {least}"
-            + f" and at most {most}" * (number is not None and number > most)
-            + f", received {text!r}"
-        )
-    return number
-
-
-def positive_number(text: str) -> float:
-    """The value of a flag that measures something."""
-    return _number(text, "a positive number", lambda x: 0 < x < math.inf)
-
-
-def nonnegative_number(text: str) -> float:
-    """The value of a flag that measures something and may be zero."""
-    return _number(text, "a number of at least 0", lambda x: 0 <= x < math.inf)
-
-
-def share(text: str) -> float:
-    """The value of a flag that is a fraction, from 0 to below 1."""
-    return _number(text, "a number from 0 to below 1", lambda x: 0 <= x < 1)
-
-
-def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not fits(number):
-        raise argparse.ArgumentTypeError(
-            f"expected {expected}, received {text!r}"
-        )
-    return number
 
 
 def name(text: str) -> str:
@@ -381,3 +327,27 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(f'"{part}"' for part in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# Flags of several scripts.
+OUTPUT_DIR = Flag(
+    "output_dir",
+    "the folder of the results (default: runs/SCRIPT)",
+    metavar="DIR",
+)
+SMOKE = Flag(
+    *("smoke", "run for a minute at most, to see that it works"),
+    action="store_true",
+)
+EXAMPLES = count("examples", "only the first training images (default: all)")
+FORGET_STEPS = count(
+    "forget_steps",
+    "biases with which cells forget after 1 to N steps, at least 2 (Tallec and "
+    "Ollivier, 2018; default: the layers' biases)",
+    least=2,
+)
+EVALUATE_EVERY = count(
+    "evaluate_every", "updates between evaluations (default: one epoch)"
+)
+WORD_SCALE = number("word_scale", "word vectors start from X times N(0, 1)")
+WORD_UNITS = count("word_units", "size of a word's vector")

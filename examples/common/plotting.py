@@ -32,13 +32,8 @@ _SAME = {"lstm": "none", "lnlstm": "layer", "bnlstm": "batch"}
 
 def style_of(kind: str) -> dict[str, Any]:
     """The colour, dash and marker of a kind."""
-    return dict(
-        zip(
-            ("color", "linestyle", "marker"),
-            _STYLES[_SAME.get(kind, kind)],
-            strict=True,
-        )
-    )
+    color, linestyle, marker = _STYLES[_SAME.get(kind, kind)]
+    return {"color": color, "linestyle": linestyle, "marker": marker}
 
 
 def comparison(
@@ -58,15 +53,18 @@ def comparison(
             the diverged ones. A kind with the value None is drawn in every
             column.
         column_name: the name of the value, if there is one.
-        panels: quantities, of `report.Panel`.
-        path: the file.
-        progress: the quantity along the x axis, "epoch" or "updates".
-        title: the text above the figure.
+        panels, path, progress, title: as for `report.draw`.
     """
     columns = list(dict.fromkeys(key[1:2] for key in groups))
     if len(columns) > 1:
         columns = [column for column in columns if column != (None,)]
-    figure, axes = _grid(len(panels), len(columns), title)
+    figure, axes = plt.subplots(
+        *(len(panels), len(columns)),
+        figsize=(1.5 + 4 * len(columns), 0.6 + 2.7 * len(panels)),
+        **{"sharex": "col", "sharey": "row", "squeeze": False},
+        layout="constrained",
+    )
+    figure.suptitle(title, fontsize="medium", wrap=True)
     for key, runs in groups.items():
         finished = [run for run in runs if run.metrics is not None]
         histories = [run.rows for run in finished or runs]
@@ -81,33 +79,34 @@ def comparison(
                 _line(axis, histories, panel, progress, label=label, **style)
     for row, panel in zip(axes, panels, strict=True):
         for axis in row:
-            _label(axis, panel.label, panel.log)
+            _label(axis, panel)
     for axis, column in zip(axes[0], columns, strict=True):
         if column:
             axis.set_title(f"{column_name[0].replace('_', ' ')} {column[0]}")
     for axis in axes[-1]:
         axis.set_xlabel(progress)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    _explain_empty(axes)
     several = any(len(runs) > 1 for runs in groups.values())
+    explain(
+        figure, axes, "median, middle half" if several else "by normalisation"
+    )
+    save(figure, path)
+
+
+def explain(figure, axes, title: str) -> None:
+    """A legend below the figure, with as many columns as fit."""
     shown = {}
-    for axis in axes[0]:
+    for axis in axes.flat:
         handles, labels = axis.get_legend_handles_labels()
         shown |= dict(zip(labels, handles, strict=True))
-    for ncols in (3, 2, 1):  # As many as fit.
-        legend = figure.legend(
-            shown.values(),
-            shown.keys(),
-            loc="outside lower center",
-            ncols=ncols,
-            frameon=False,
-            title="median, middle half" if several else "by normalisation",
-        )
-        width = legend.get_window_extent().width
-        if ncols == 1 or width <= figure.bbox.width:
-            break
-        legend.remove()
-    save(figure, path)
+    longest = max(map(len, shown))
+    figure.legend(
+        *(shown.values(), shown.keys()),
+        loc="outside lower center",
+        ncols=max(1, int(7 * figure.get_figwidth() / (longest + 7))),
+        frameon=False,
+        title=title,
+    )
 
 
 def canvases(pictures: np.ndarray, path: Path) -> None:
@@ -116,12 +115,10 @@ def canvases(pictures: np.ndarray, path: Path) -> None:
     glimpses = pictures.shape[1]
     columns = np.linspace(0, glimpses - 1, min(12, glimpses)).round()
     columns = columns.astype(int)
-    figure, axes = plt.subplots(
-        *(len(pictures), len(columns)),
-        figsize=(0.5 + 0.7 * len(columns), 0.5 + 0.7 * len(pictures)),
-        squeeze=False,
-        layout="constrained",
-    )
+    rows = len(pictures)
+    size = (0.5 + 0.7 * len(columns), 0.5 + 0.7 * rows)
+    how = {"squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(rows, len(columns), figsize=size, **how)
     for row, own in zip(axes, pictures, strict=True):
         for axis, column in zip(row, columns, strict=True):
             axis.imshow(own[column], cmap="gray_r", vmin=0, vmax=1)
@@ -135,13 +132,9 @@ def canvases(pictures: np.ndarray, path: Path) -> None:
 
 def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
     """Draws handwritten texts, one below the other."""
-    figure, axes = plt.subplots(
-        len(ways),
-        1,
-        figsize=(7, 1.3 * len(ways)),
-        squeeze=False,
-        layout="constrained",
-    )
+    size = (7, 1.3 * len(ways))
+    how = {"squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(len(ways), 1, figsize=size, **how)
     for axis, way, text in zip(axes[:, 0], ways, texts, strict=True):
         points = way[:, :2].cumsum(axis=0)
         ends = np.flatnonzero(way[:-1, 2])
@@ -151,20 +144,6 @@ def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
         axis.set_aspect("equal", adjustable="datalim")
         axis.axis("off")
     save(figure, path)
-
-
-def _grid(rows: int, columns: int, title: str = ""):
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(1.5 + 4 * columns, 0.6 + 2.7 * rows),
-        sharex="col",
-        sharey="row",
-        squeeze=False,
-        layout="constrained",
-    )
-    figure.suptitle(title, fontsize="medium", wrap=True)
-    return figure, axes
 
 
 def _line(axis, histories, panel, progress: str, **style: Any) -> None:
@@ -180,39 +159,30 @@ def _line(axis, histories, panel, progress: str, **style: Any) -> None:
         axis.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
 
 
-def _explain_empty(axes) -> None:
-    """Says in panels without a line why, and removes scales without any."""
-    empty = np.array(
-        [[not math.isfinite(axis.dataLim.width) for axis in r] for r in axes]
-    )
-    for (row, column), axis in np.ndenumerate(axes):
-        if empty[row, column]:
-            place = {"transform": axis.transAxes, "ha": "center"}
-            axis.text(0.5, 0.5, "no finite values", **place)
-        # Scales are shared.
-        if empty[row].all():
-            axis.set_yticks([])
-        if empty[:, column].all():
-            axis.set_xticks([])
-
-
-def _label(axis, label: str, log: bool) -> None:
-    axis.set_ylabel(label)
+def _label(axis, panel: Any) -> None:
+    axis.set_ylabel(panel.label)
     axis.label_outer()
-    axis.grid(alpha=0.3, which="both" if log else "major", lw=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
+    tidy(axis)
+    if not math.isfinite(axis.dataLim.width):
+        place = {"transform": axis.transAxes, "ha": "center"}
+        axis.text(0.5, 0.5, "no finite values", **place)
     # There is no such scale without a positive value (if all runs diverged).
-    if log and math.isfinite(axis.dataLim.minposy):
+    if panel.log and math.isfinite(axis.dataLim.minposy):
         axis.set_yscale("log")
         low, high = axis.get_ylim()
         if high < 1000 * low:  # Powers of ten would be few labels.
+            few = ticker.LogLocator(subs=(1, 2, 5))
             axis.yaxis.set_major_locator(
-                ticker.LogLocator(subs=(1, 2, 5))
-                if high > 5 * low
-                else ticker.MaxNLocator(5)
+                few if high > 5 * low else ticker.MaxNLocator(5)
             )
             axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def tidy(axis) -> None:
+    """A pale grid, and no frame on the right and above."""
+    axis.grid(alpha=0.3, lw=0.5)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 def save(figure, path: Path, dpi: int = 150) -> None:

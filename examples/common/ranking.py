@@ -1,11 +1,11 @@
 """Retrieval of images by captions and of captions by images.
 
 Letters: N images, K captions of each, of which image n has the rows
-K n to K n + K - 1. Ranks start at 1, and ties count against the right answer,
-so that equal scores give no advantage.
+K n to K n + K - 1. Scores (K N, N) are greater for a better match. Ranks start
+at 1, and ties count against the right answer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,11 +14,7 @@ FOLDS = 5
 
 
 def image_ranks(scores: np.ndarray) -> np.ndarray:
-    """The rank (K N) of every caption's image among all images.
-
-    Args:
-        scores: (K N, N) of captions and images, more for a better match.
-    """
+    """The rank (K N) of every caption's image among all images."""
     count = scores.shape[1]
     images = np.repeat(np.arange(count), len(scores) // count)
     own = np.take_along_axis(scores, images[:, None], axis=1)
@@ -27,11 +23,7 @@ def image_ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def caption_ranks(scores: np.ndarray) -> np.ndarray:
-    """The rank (N) of every image's best caption among all others.
-
-    Args:
-        scores: (K N, N) of captions and images, more for a better match.
-    """
+    """The rank (N) of every image's best caption among all others."""
     count = scores.shape[1]
     index = np.arange(count)
     own = scores.reshape(count, -1, count)[index, :, index]  # (N, K)
@@ -73,10 +65,4 @@ def fold_measures(
         stop = start + fold
         scores = score(captions[each * start : each * stop], images[start:stop])
         found.append(measures(scores))
-    return _means(found)
-
-
-def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {
-        name: float(np.mean([one[name] for one in found])) for name in found[0]
-    }
+    return {k: float(np.mean([one[k] for one in found])) for k in found[0]}

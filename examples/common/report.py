@@ -1,6 +1,5 @@
 """What the runs of a script say: a table, a figure and one plain sentence."""
 
-import itertools
 import statistics
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,29 +100,24 @@ def _rows(
     rows = []
     first = next(iter(groups))[0]
     for label, results in groups.items():
-        row = dict(zip(names, label, strict=True))
-        row |= {n.replace("_", " "): row.pop(n) for n in names}
+        row = {
+            name.replace("_", " "): "" if value is None else value
+            for name, value in zip(names, label, strict=True)
+        }
         for heading, key in columns.items():
             row[heading] = _cell(results, key)
         if race is not None and args.compare:
+            # A kind without a gain has the value None for all of them.
+            rival = next(
+                own
+                for (kind, *values), own in groups.items()
+                if kind == first
+                and all(map(lambda a, b: a in (b, None), values, label[1:]))
+            )
             heading = f"updates to the best {race.label} of {first}"
-            row[heading] = _race(results, _rival(groups, label, first), race)
-        rows.append({k: "" if v is None else v for k, v in row.items()})
+            row[heading] = _race(results, rival, race)
+        rows.append(row)
     return rows
-
-
-def _rival(groups: Groups, label: tuple, first: str) -> list[Result]:
-    """The runs of the first kind with the values of another kind.
-
-    A kind without a gain has the value None for all of them.
-    """
-    for own, results in groups.items():
-        fits = all(
-            a in (b, None) for a, b in zip(own[1:], label[1:], strict=True)
-        )
-        if own[0] == first and fits:
-            return results
-    raise KeyError(label)
 
 
 def _cell(results: Sequence[Result], key: str) -> str:
@@ -169,6 +163,8 @@ def sentence(
     )
     meaning = ", a negative log-likelihood" * ("NLL" in heading)
     names = [n for n in args.varied if n not in ("norm", "seed")]
+    diverged = any(r.metrics is None for own in groups.values() for r in own)
+    seeds = args.varied["seed"]
     parts = []
     for values in dict.fromkeys(label[1:] for label in groups):
         own = {k[0]: v for k, v in groups.items() if k[1:] == values}
@@ -179,53 +175,41 @@ def sentence(
         )
         first, *others = own
         found = [f"{name} {_cell(own[name], key)}" for name in own]
-        for other in others:
-            found += _difference(first, own[first], other, own[other], key)
+        for other in others if len(seeds) >= LEAST_SEEDS else ():
+            pair = (*own[other], *own[first])
+            if all(r.metrics is not None for r in pair):
+                found.append(_difference(f"{other} minus {first}", pair, key))
         parts.append(where + ", ".join(found))
-    seeds = args.varied["seed"]
     text = (
         f"With {len(seeds)} seed{'s' * (len(seeds) > 1)} the {heading} (less "
         f"is better{meaning}) ends at: {'; '.join(parts)}."
     )
-    if any(r.metrics is None for own in groups.values() for r in own):
+    if diverged:
         return f"{text} A smaller --learning-rate may help where it diverged."
     if len(seeds) < LEAST_SEEDS and not args.smoke:
-        more = itertools.count(max(seeds) + 1)
-        wanted = [*seeds, *itertools.islice(more, LEAST_SEEDS - len(seeds))]
+        more = range(max(seeds) + 1, max(seeds) + 1 + LEAST_SEEDS - len(seeds))
         text += (
             " This cannot be told from chance; for intervals add this to the "
-            f"command:\n--seed {' '.join(map(str, wanted))} --resume"
+            f"command:\n--seed {' '.join(map(str, [*seeds, *more]))} --resume"
         )
     return text
 
 
-def _difference(
-    first: str,
-    one: Sequence[Result],
-    other: str,
-    two: Sequence[Result],
-    key: str,
-) -> list[str]:
-    """The paired difference in words; nothing for few or diverged runs."""
-    pairs = [*zip(one, two, strict=True)]
-    if len(pairs) < LEAST_SEEDS or any(
-        r.metrics is None for pair in pairs for r in pair
-    ):
-        return []
+def _difference(what: str, pair: Sequence[Result], key: str) -> str:
+    """The difference of the two halves of `pair`, seed by seed."""
     from scipy import stats
 
-    a, b = ([r.metrics[key] for r in runs_of] for runs_of in (two, one))
-    test = stats.ttest_rel(a, b)
+    values = [result.metrics[key] for result in pair]
+    half = len(values) // 2
+    test = stats.ttest_rel(values[:half], values[half:])
     low, high = test.confidence_interval(0.95)
-    mean = statistics.fmean(a) - statistics.fmean(b)
-    interval = f"95 % interval {low:.2g} to {high:.2g}"
-    return [f"{other} minus {first} {mean:.2g} ({interval})"]
+    mean = statistics.fmean(values[:half]) - statistics.fmean(values[half:])
+    return f"{what} {mean:.2g} (95 % interval {low:.2g} to {high:.2g})"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows with the same keys in Markdown's notation."""
-    cells = [[*rows[0]], *(map(_text, row.values()) for row in rows)]
-    cells = [[*line] for line in cells]
+    cells = [[*rows[0]], *([*map(_text, row.values())] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells

@@ -1,16 +1,8 @@
-"""The runs of a script: what each of them gives to `model.fit`.
-
-for run in runs.of(args, examples=len(x)):
-    with run:
-        ...
-        model.fit(run.batches(x, y), steps_per_epoch=run.steps,
-                  epochs=run.epochs, callbacks=run.callbacks(model),
-                  verbose=run.verbose)
-        run.finish(model.evaluate(..., return_dict=True))
-"""
+"""The runs of a script: what each of them gives to `model.fit`."""
 
 import contextlib
 import itertools
+import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,12 +41,19 @@ def of(
             folder belongs to other runs.
     """
     planned = flags.plans(args)
-    passes = [
-        _updates(plan, examples) if updates is None else updates
-        for plan in planned
-    ]
+    passes = [updates or examples // plan.batch_size for plan in planned]
     for plan, number in zip(planned, passes, strict=True):
-        _check_evaluate_every(plan, number)
+        if not number:
+            raise InputError(
+                f"--batch-size {plan.batch_size} is more than the {examples} "
+                "training examples"
+            )
+        every, total = vars(plan).get("evaluate_every"), plan.epochs * number
+        if every and total % every:
+            raise InputError(
+                f"--evaluate-every {every} does not divide the {total} updates "
+                f"of this run; {nearest_divisor(total, every)} does"
+            )
     with files.alone_in(args.folder):
         open_folder(args.folder, _record(args, args.varied), args.resume)
     devices.warn_of_load()
@@ -74,12 +73,9 @@ def folder_of(args: Namespace, plan: Namespace) -> Path:
     """The folder of a run."""
     if not args.compare:
         return args.folder
-    parts = [plan.norm]
-    for name in args.varied:
-        value = getattr(plan, name)
-        if name != "norm" and value is not None:
-            parts.append(f"{name}-{value}")
-    return args.folder / "-".join(parts).replace("_", "-")
+    values = {name: vars(plan)[name] for name in args.varied if name != "norm"}
+    parts = [f"{k}-{v}" for k, v in values.items() if v is not None]
+    return args.folder / "-".join([plan.norm, *parts]).replace("_", "-")
 
 
 def metrics_of(folder: Path) -> dict[str, float] | None:
@@ -158,15 +154,11 @@ class Run:
         return False
 
     def batches(self, *arrays: Any) -> Any:
-        """Endless batches in a new order in every pass.
+        """Endless batches of inputs, targets and weights, as for `model.fit`.
 
         They are a function of seed and update, so that a run that was killed
-        goes on with the batches that it would have seen. A pass leaves out the
-        examples that are no whole batch.
-
-        Args:
-            *arrays: as for `model.fit`: inputs, targets, weights; each is an
-                array or a tuple of them.
+        goes on with the batches that it would have seen. Every pass has a new
+        order and leaves out the examples that are no whole batch.
         """
         count = len(keras.tree.flatten(arrays)[0])
         numbers = shuffled(count, self.batch_size, self.seed, self.first)
@@ -219,9 +211,8 @@ class Run:
 
     def fresh_statistics(self, inputs: Any) -> list[keras.callbacks.Callback]:
         """The callback that kinds with batch statistics need, or none."""
-        if not flags.uses_batches(self.norm):
-            return []
-        return [callbacks.FreshStatistics(inputs, self.batch_size)]
+        fresh = callbacks.FreshStatistics(inputs, self.batch_size)
+        return [fresh] if flags.uses_batches(self.norm) else []
 
     @property
     def speed(self) -> dict[str, Any]:
@@ -300,37 +291,17 @@ def nearest_divisor(number: int, limit: int) -> int:
     return max(d for d in range(1, min(limit, number) + 1) if number % d == 0)
 
 
-def _updates(plan: Namespace, examples: int) -> int:
-    if plan.batch_size > examples:
-        raise InputError(
-            f"--batch-size {plan.batch_size} is more than the {examples} "
-            "training examples"
-        )
-    return examples // plan.batch_size
-
-
-def _check_evaluate_every(plan: Namespace, updates: int) -> None:
-    every, total = getattr(plan, "evaluate_every", None), plan.epochs * updates
-    if every and total % every:
-        raise InputError(
-            f"--evaluate-every {every} does not divide the {total} updates of "
-            f"this run; {nearest_divisor(total, every)} does"
-        )
-
-
 def _record(
     args: Namespace, varied: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
     """The content of `args.json`, with lists for flags of which runs differ."""
     compare = args.compare and bool(varied)
     record = {"backend": keras.backend.backend(), "compare": compare}
-    for name, value in vars(args).items():
-        if name not in _NOT_RECORDED:
-            values = varied.get(name, [value])
-            value = values if len(values) > 1 else values[0]
-            # As read from the file.
-            record[name] = list(value) if isinstance(value, tuple) else value
-    return record
+    given = {k: v for k, v in vars(args).items() if k not in _NOT_RECORDED}
+    for name, values in varied.items():
+        given[name] = values if len(values) > 1 else values[0]
+    # Lists for tuples, as read from the file.
+    return record | json.loads(json.dumps(given))
 
 
 def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
@@ -353,7 +324,9 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
             f"{folder} was made with --tune, which this version no longer "
             "has; choose another --output-dir"
         )
-    more = record.get("compare") and _adds_seeds(found, record)
+    before, now = ([*np.ravel(one.get("seed"))] for one in (found, record))
+    # A comparison may get more seeds.
+    more = record.get("compare") and now[: len(before)] == before
     known = found | {"seed": record["seed"]} if more else found
     differing = [
         f"{name} {found.get(name)} there, {record.get(name)} here"
@@ -377,13 +350,3 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
     files.remove_partial(folder)
     if more:
         files.write_json(path, record)
-
-
-def _adds_seeds(found: dict[str, Any], record: dict[str, Any]) -> bool:
-    """Whether `record` is the comparison `found` with more seeds."""
-
-    def seeds(one):
-        seed = one.get("seed")
-        return seed if isinstance(seed, list) else [seed]
-
-    return seeds(record)[: len(seeds(found))] == seeds(found)

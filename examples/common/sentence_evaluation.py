@@ -8,6 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.model_selection import (
+    GridSearchCV,
+    StratifiedKFold,
+    cross_val_score,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from common import ranking
 from common.datasets import plain_text, sentence_tasks
@@ -21,7 +31,6 @@ PENALTIES = 2.0 ** np.arange(9)  # scikit-learn's C.
 SCORES = np.arange(1, 6)
 PROCESSES = -1  # One per core.
 
-
 Task = sentence_tasks.Sick | sentence_tasks.Labelled | sentence_tasks.Verses
 
 
@@ -33,10 +42,8 @@ def evaluate(tasks: Mapping[str, Task], encode: Encode) -> dict[str, float]:
             vectors = encode(task.sentences)
             found[name] = nested_accuracy(vectors, task.labels)
             continue
-        if isinstance(task, sentence_tasks.Verses):
-            own = evaluate_verses(task, encode)
-        else:
-            own = relatedness(task, encode)
+        verses = isinstance(task, sentence_tasks.Verses)
+        own = (evaluate_verses if verses else relatedness)(task, encode)
         found |= {f"{name}_{key}": value for key, value in own.items()}
     return found
 
@@ -94,8 +101,6 @@ class SpreadRegression:
     """A softmax over the scores, which learns spread targets."""
 
     def __init__(self, penalty: float):
-        from sklearn.linear_model import LogisticRegression
-
         self.softmax = LogisticRegression(C=penalty, max_iter=1_000)
 
     def fit(
@@ -122,8 +127,6 @@ def relatedness(task: sentence_tasks.Sick, encode: Encode) -> dict[str, float]:
     The regularisation is the one of `PENALTIES` with the best correlation on
     the trial pairs; Kiros et al. stop the training early instead.
     """
-    from scipy import stats
-
     train, trial, test = (
         pair_features(encode(pairs.first), encode(pairs.second))
         for pairs in task
@@ -153,9 +156,6 @@ def nested_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
     It is the mean over 10 folds. Each fold tests a model of the other folds,
     whose penalty is the best of `PENALTIES` in 10 folds of the training data.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV, cross_val_score
-
     search = GridSearchCV(
         LogisticRegression(solver="liblinear"),
         {"C": PENALTIES},
@@ -167,8 +167,6 @@ def nested_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _folds(seed: int) -> Any:
-    from sklearn.model_selection import StratifiedKFold
-
     return StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
 
 
@@ -180,8 +178,6 @@ def expand_vocabulary(
     Kiros et al., section 2.2: the regression learns from the words that both
     have to map one space into the other.
     """
-    from sklearn.linear_model import LinearRegression
-
     shared = shared_words(known, vectors)
     regression = LinearRegression().fit(
         np.stack([vectors[word] for word in shared]),
@@ -230,19 +226,12 @@ def alignment_ranks(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
     They use the cosine of vectors (N, U) minus their version's mean, which
     shows how the versions differ, not the verses.
     """
-    from sklearn.metrics.pairwise import cosine_similarity
-
     queries, found = (x - x.mean(axis=0) for x in (queries, found))
     return ranking.image_ranks(cosine_similarity(queries, found))
 
 
 def book_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
     """Accuracy in percent of logistic regression over 10 folds."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import cross_val_score
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     classifier = make_pipeline(
         StandardScaler(), LogisticRegression(C=0.01, max_iter=1_000)
     )

@@ -37,26 +37,18 @@ def parse(
     for size, (meaning, usual, smoke) in sizes.items():
         values = f"{meaning} (default: {usual}, with --smoke {smoke})"
         flags.count(size, values, (least or {}).get(size, 1)).add_to(parser)
-    flags.count("seed", "seed of all numbers (default: 1)").add_to(parser)
-    parser.add_argument(
-        "--output-dir",
-        metavar="DIR",
-        help="the folder of the results (default: runs/SCRIPT)",
-    )
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        help="run for a minute at most, to see that it works",
-    )
+    seed = flags.count("seed", "seed of all numbers (default: 1)")
+    for flag in (seed, flags.OUTPUT_DIR, flags.SMOKE):
+        flag.add_to(parser)
     args = parser.parse_args(argv)
     args.seed = args.seed or 1
     for size, (_, *values) in sizes.items():
         if vars(args)[size] is None:
             setattr(args, size, values[args.smoke])
-    files.check_folder(Path(args.output_dir or Path("runs") / name))
+    args.output_dir = args.output_dir or str(Path("runs") / name)
+    files.check_folder(Path(args.output_dir))
     if backend is not None:
         check_backend(backend)
-    args.output_dir = args.output_dir or str(Path("runs") / name)
     return args
 
 

@@ -116,12 +116,6 @@ def test_every_weight_of_the_attention_matters(normalize):
         weight.assign(value)
 
 
-def test_without_a_mask_every_word_counts():
-    layer, d, q = _layer(), _numbers(1, B, T, U), _numbers(2, B, U)
-    _, g = _attention(layer, d, q, np.ones((B, T), bool))
-    np.testing.assert_allclose(_array(layer(d, q)), g, atol=2e-5)
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 def test_padding_has_no_weight_and_no_gradient(normalize):
     q, mask = _numbers(2, B, U), _mask()

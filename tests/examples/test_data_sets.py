@@ -14,7 +14,6 @@ from common.datasets import (
     books,
     captions,
     cloze,
-    coco,
     mnist,
     published,
     strokes,
@@ -69,7 +68,6 @@ def test_faults_are_told(tmp_path, monkeypatch, reader, file, how, words):
 @pytest.mark.parametrize(
     ("load", "words"),
     [
-        (mnist.parts, "expected a folder with train-images"),
         (captions.load, "expected a folder with train_ims"),
         (strokes.load, "expected a folder with lineStrokes"),
         (cloze.load, "the folder questions of CNN .* received"),
@@ -85,7 +83,7 @@ def test_books_are_text_files(tmp_path):
     (tmp_path / "book.pdf").write_bytes(b"")
     with pytest.raises(InputError, match="has no .txt files"):
         books.load(args(tmp_path))
-    with pytest.raises(InputError, match="the books that the paper used are"):
+    with pytest.raises(InputError, match="the paper's books are not published"):
         books.load(args("tfds"))
 
 
@@ -120,24 +118,11 @@ def test_captions_of_another_language(tmp_path):
         captions.load(args(tmp_path))
 
 
-def test_keeps_the_papers_training_images(tmp_path, monkeypatch):
-    data_sets.MNIST.make(tmp_path)
-    monkeypatch.setattr(mnist, "VALIDATION_IMAGES", 2)
-    found = mnist.parts(args(tmp_path))
-    assert [len(images) for images, _ in found] == [6, 1, 4]
-    some = mnist.parts(args(tmp_path, examples=5))
-    assert [len(images) for images, _ in some] == [5, 1, 4]
-    np.testing.assert_array_equal(some[0][0], found[0][0][:5])
-    with pytest.raises(InputError, match="7 is more than the 6 training ima"):
-        mnist.parts(args(tmp_path, examples=7))
-
-
 def test_what_tensorflow_datasets_gives(monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), np.uint8)
 
-    def load(name, splits, data_dir, archives, source):
+    def load(name, splits, data_dir):
         assert (name, data_dir) == ("cifar10", "there")
-        assert source.endswith(archives[0])
         labels = {"train": [3, 9, 2], "test": [0, 1, 4]}
         return [
             {"image": pixels, "label": np.int64(labels[split])}
@@ -152,6 +137,27 @@ def test_what_tensorflow_datasets_gives(monkeypatch):
     assert [list(y) for _, y in (train, validation, test)] == (
         [[3, 9], [2], [0, 1, 4]]
     )
+    # Fewer to train with, the same to choose with.
+    some = mnist.parts(args("tfds", **how, examples=1))
+    assert [list(y) for _, y in some] == [[3], [2], [0, 1, 4]]
+    with pytest.raises(InputError, match="3 is more than the 2 training ima"):
+        mnist.parts(args("tfds", **how, examples=3))
+    with pytest.raises(InputError, match="expected embedded or tfds, receive"):
+        mnist.parts(args("a folder", **how))
+
+
+def test_pixels_are_drawn_with_their_values(monkeypatch):
+    grey = np.random.default_rng(1).integers(0, 256, (900, 2, 2, 1), np.uint8)
+    split = {"image": grey, "label": np.zeros(900)}
+    monkeypatch.setattr(published, "load", lambda *_: 2 * [split])
+    found = mnist.binarized(args("tfds", data_set="mnist"))
+    assert [len(x) for x in found] == [819, 81, 900]
+    assert {*found[0].ravel()} == {0, 1}
+    # The error of a mean of 3,600 differences is 0.007.
+    assert abs(found[2].mean() - grey.mean() / 255) < 0.03
+    monkeypatch.setattr(published, "load", lambda *_: 3 * [split])
+    found = mnist.binarized(args("tfds", data_set="binarized_mnist"))
+    np.testing.assert_array_equal(found[1], grey[..., 0] > 0)
 
 
 def test_digits_are_pooled():
@@ -169,31 +175,34 @@ def test_no_network_is_told_at_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
-    with pytest.raises(InputError, match="train-images.*cannot be reached"):
-        mnist.parts(args("tfds", data_dir=str(tmp_path)))
+    with pytest.raises(
+        InputError, match="mnist is not prep.*cannot be reached"
+    ):
+        published.load("mnist", ["train"], str(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 def test_wrong_archives_are_told(tmp_path):
     manual = tmp_path / "downloads" / "manual"
     manual.mkdir(parents=True)
-    for name in mnist.ARCHIVES:
-        (manual / name).write_bytes(b"not what was published")
+    for part in ("train", "t10k"):
+        for name in ("images-idx3", "labels-idx1"):
+            path = manual / f"{part}-{name}-ubyte.gz"
+            path.write_bytes(b"not what was published")
     with pytest.raises(InputError, match="cannot be prepared.*wrong checksum"):
-        mnist.parts(args("tfds", data_dir=str(tmp_path)))
+        published.load("mnist", ["train"], str(tmp_path))
 
 
 def test_data_sets_are_prepared_once(tmp_path, monkeypatch):
     builder = tfds.testing.DummyMnist
+    monkeypatch.setitem(published._SOURCES, "dummy", "http://localhost:9")
+    monkeypatch.setattr(published, "_reachable", lambda source: True)
     monkeypatch.setattr(
         tfds, "builder", lambda name, data_dir: builder(data_dir=data_dir)
     )
 
     def load():
-        splits = ["train[:5]", "test"]
-        return published.load(
-            "dummy", splits, str(tmp_path), (), "http://localhost:9"
-        )
+        return published.load("dummy", ["train[:5]", "test"], str(tmp_path))
 
     train, test = load()
     assert train["image"].shape == (5, 28, 28, 1)
@@ -262,7 +271,7 @@ def test_coco_is_computed_once_and_kept(monkeypatch, tmp_path, capsys):
     def load():
         return captions.load(args("tfds", data_dir=str(tmp_path)))
 
-    monkeypatch.setattr(coco, "vgg19", vgg19)
+    monkeypatch.setattr(captions, "vgg19", vgg19)
     monkeypatch.setattr(published, "_reachable", lambda source: False)
     with pytest.raises(InputError, match="coco_captions is not prepared in"):
         load()
@@ -283,7 +292,7 @@ def test_coco_is_computed_once_and_kept(monkeypatch, tmp_path, capsys):
     row = [data.vocabulary[number] for number in data.train.words[11]]
     assert row == ["a", "man's", "restval", "0", "1", "<end>"]
     (example, _) = _examples("val")
-    colour = coco.crops(example["image"]).mean(axis=(0, 1, 2))
+    colour = captions.crops(example["image"]).mean(axis=(0, 1, 2))
     np.testing.assert_allclose(
         data.dev.features[0], colour / np.linalg.norm(colour), rtol=1e-4
     )
@@ -297,11 +306,11 @@ def test_ten_crops():
     # The value is the place: x in the first channel, y in the second.
     y, x = np.indices((256, 300))
     image = np.stack([x % 256, y, x // 256], axis=-1).astype(np.uint8)
-    found = coco.crops(image)
+    found = captions.crops(image)
     assert found.shape == (10, 224, 224, 3) and found.dtype == np.float32
     corners = [tuple(crop[0, 0, :2]) for crop in found[:5]]
     assert corners == [(0, 0), (76, 0), (0, 32), (76, 32), (38, 16)]
     np.testing.assert_array_equal(found[5:], found[:5, :, ::-1])
     # The shorter side is made 256.
-    narrow = coco.crops(np.full((900, 300, 3), 7, np.uint8))
+    narrow = captions.crops(np.full((900, 300, 3), 7, np.uint8))
     assert (narrow == 7).all()

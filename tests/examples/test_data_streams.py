@@ -40,7 +40,7 @@ def _cloze(count=40, markers=5):
 
 
 TEXT, SPLIT, QUESTIONS = _books(), _captions(), _cloze()
-UPDATES = sum(len(own) // 8 for _, own in books.groups(TEXT, 8))
+UPDATES = sum(len(own) // 8 for own in books.groups(TEXT, 8))
 
 
 def _of_books(seed, first):

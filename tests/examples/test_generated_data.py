@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from common.datasets import (
     bible,
-    binarized_mnist,
     books,
     captions,
     mnist,
@@ -78,7 +77,7 @@ GENERATED = {
         "59fbdfdec2ab",
     ),
     "questions": (verse_questions.ask.__wrapped__, "e4d393fbc718"),
-    "binary": (lambda: binarized_mnist.load(args("embedded")), "12c76c01f44f"),
+    "binary": (lambda: mnist.binarized(args("embedded")), "12c76c01f44f"),
     "strokes": (lambda: strokes.generate(20, 5), "71e2902b3899"),
     "digits": (mnist.small_digits, "3f0faf357c80"),
     "captions": (

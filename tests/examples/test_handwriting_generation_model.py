@@ -1,7 +1,6 @@
 """The mixture density, the window and the network against their oracles."""
 
 import handwriting_generation as script
-import handwriting_generation_mixture
 import handwriting_generation_model
 import keras
 import numpy as np
@@ -39,7 +38,7 @@ def test_the_mixture_density():
     points[..., 2] = random.random((2, 5)) < 0.5
     outputs = random.normal(size=(2, 5, 1 + 6 * COMPONENTS))
     found = to_numpy(
-        handwriting_generation_mixture.mixture_nll(*_tensors(points, outputs))
+        handwriting_generation_model.mixture_nll(*_tensors(points, outputs))
     )
     for index in np.ndindex(2, 5):
         expected = -np.log(_density(points[index], outputs[index]))
@@ -52,7 +51,7 @@ def test_the_density_stays_finite_at_the_edge():
     outputs[..., 6] = 12
     points = [[[1e-3, 1e-3, 1]], [[5, -5, 0]]]
     found = to_numpy(
-        handwriting_generation_mixture.mixture_nll(*_tensors(points, outputs))
+        handwriting_generation_model.mixture_nll(*_tensors(points, outputs))
     )
     assert np.isfinite(found).all() and found[0, 0] < 0 < found[1, 0]
 
@@ -154,9 +153,9 @@ def test_writing_is_the_network_one_step_at_a_time():
         drawn.append(outputs)
         return handwriting_model_sample(outputs, bias, random)
 
-    handwriting_model_sample = handwriting_generation_mixture.sample_point
+    handwriting_model_sample = handwriting_generation_model.sample_point
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(handwriting_generation_mixture, "sample_point", sample)
+        patch.setattr(handwriting_generation_model, "sample_point", sample)
         # The window is made to stay, so that no text ends early.
         dense = model.get_layer("window").cell.dense
         dense.bias.assign(np.float32([0, 0, 0, 0, -9, -9]))

@@ -4,18 +4,16 @@ Those of images and features; `text_sets` and `packaged_data` have others.
 """
 
 import codecs
-import gzip
 import hashlib
 import io
 import pickle
-import struct
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common.datasets import binarized_mnist, captions, coco, mnist
+from common.datasets import captions
 
 SAME = None
 FOLDER = "folder"
@@ -159,75 +157,11 @@ def digest(value):
 def args(folder, **flags):
     """The flags that a reader may look at."""
     given = {"data": str(folder), "data_dir": None, "distribute": "none"}
-    given |= {"smoke": False, "fold": 1}
+    given |= {"smoke": False, "fold": 1, "examples": None}
     given |= {"length": 30, "vocabulary": 100}
     given |= {"sentences": 4, "words": 100, "entities": 9}
     return Namespace(**given | flags)
 
-
-def images(count, *shape):
-    return np.random.default_rng(0).integers(0, 256, (count, *shape), np.uint8)
-
-
-def idx(magic, content):
-    """A published file of MNIST, before it is compressed."""
-    sizes = struct.pack(f">{1 + content.ndim}I", magic, *content.shape)
-    return sizes + content.tobytes()
-
-
-def packed(magic, content):
-    return gzip.compress(idx(magic, content))
-
-
-def make_mnist(folder):
-    for index, count in ((0, 7), (2, 4)):
-        one, two = (folder / name for name in mnist.ARCHIVES[index : index + 2])
-        one.write_bytes(packed(2051, images(count, 3, 3)))
-        two.write_bytes(packed(2049, np.arange(count, dtype="u1")))
-
-
-def flipped(content):
-    found = bytearray(content)
-    found[len(content) // 2] ^= 255
-    return bytes(found)
-
-
-IMAGES, LABELS = mnist.ARCHIVES[0], mnist.ARCHIVES[3]
-SEVEN = idx(2051, images(7, 3, 3))
-NO_GZIP = "is no whole gzip file"
-SIZES = "should have 79 bytes for its sizes .* found"
-MNIST = Reader(
-    make_mnist,
-    lambda folder: mnist.parts(args(folder)),
-    "63f03b153c32",
-    {
-        IMAGES: {
-            None: "does not exist",
-            b"": "ends before its 16 header bytes",
-            gzip.compress(b"\0\0"): "ends before its 16 header bytes",
-            half: NO_GZIP,
-            without(12): NO_GZIP,
-            latin: NO_GZIP,
-            evil: NO_GZIP,
-            b"<html>not found</html>": NO_GZIP,
-            flipped: NO_GZIP,
-            gzip.compress(bytes(mnist.LARGEST + 1), 1): "more than 256 MiB",
-            packed(2050, images(7, 3, 3)): "start with the number 2051, found",
-            packed(2051, images(7, 2, 3)): f"{mnist.ARCHIVES[2]} has images "
-            "of 3 x 3 pixels, .*images.* of 2 x 3",
-            packed(2051, images(0, 3, 3)): "expected images, received none",
-            packed(2051, images(7, 0, 3)): "expected images, received none",
-            gzip.compress(SEVEN[:-1]): f"{SIZES} 78",
-            gzip.compress(SEVEN + b"0"): f"{SIZES} 80",
-        },
-        LABELS: {
-            None: "does not exist",
-            gzip.compress(b"\0\0"): "ends before its 8 header bytes",
-            packed(2049, np.arange(5, dtype="u1")): "has 5 labels for 4 images",
-            packed(2049, np.uint8([1, 2, 3, 10])): "has a label 10, not in 0 ",
-        },
-    },
-)
 
 SENTENCES = [
     f"a {colour} {thing} on the {place} ."
@@ -264,7 +198,8 @@ def too_large(features):
     return np.longdouble(features) * np.longdouble("1e4000")
 
 
-NO_NPY = "is no whole .npy file"
+NO_NPY = "cannot be read"
+LINES = "should have 5 captions with words for each of the"
 PER_IMAGE = "should have a row of features per image, found the shape"
 CAPTIONS = Reader(
     make_captions,
@@ -277,31 +212,30 @@ CAPTIONS = Reader(
             array(lambda x: x[:2]): "of the 2 images in .*train.*, found 15",
         },
         "train_caps.txt": {
-            added("one more\n"): "should have 5 captions for each of the 3 "
-            "images in .*train_ims.npy, found 16"
+            added("one more\n"): f"{LINES} 3 images in .*train_.*, found 16"
         },
         "dev_ims.npy": {
-            None: "does not exist",
+            None: NO_NPY,
             b"": NO_NPY,
             half: NO_NPY,
             without(9): NO_NPY,
             pickled({}): NO_NPY,
             evil: NO_NPY,
             arrays(features=np.eye(2, 6)): NO_NPY,
-            array(not_a_number): "image 2 has a feature that is not finite",
-            array(too_large): "image 1 has a feature that is not finite",
+            array(not_a_number): "has a feature that is not finite",
+            array(too_large): "has a feature that is not finite",
             array(lambda x: x[0]): rf"{PER_IMAGE} \(6,\) of float32",
             array(lambda x: x[:0]): rf"{PER_IMAGE} \(0, 6\) of float32",
             array(np.int64): rf"{PER_IMAGE} \(2, 6\) of int64",
         },
         "dev_caps.txt": {
-            half: "should have 5 captions .*, found 5",
-            swap(SENTENCES[6], " "): "caption 7 is empty",
-            latin: "is not in UTF-8",
-            evil: "is not in UTF-8",
+            half: f"{LINES} .*, found 5",
+            swap(SENTENCES[6], " "): f"{LINES} .*, of which 1 are empty",
+            latin: "cannot be read: 'utf-8'",
+            evil: "cannot be read: 'utf-8'",
         },
         "test_caps.txt": {
-            None: "does not exist",
+            None: "cannot be read",
             b"": "captions .*, found 1",
         },
     },
@@ -328,12 +262,12 @@ CAPTIONS = Reader(
 
 
 def make_coco(folder):
-    """What `coco.keep` writes."""
+    """What `captions.keep` writes."""
     features = np.random.default_rng(0).random((2, 3), np.float32)
     texts = np.frombuffer("\n".join(SENTENCES[:10]).encode(), np.uint8)
     np.savez(
         folder / "val.npz",
-        **{"network": coco.NETWORK, "captions": texts, "features": features},
+        **{"captions": texts, "features": features},
     )
 
 
@@ -341,7 +275,7 @@ CAPTION = np.frombuffer(b"a", np.uint8)
 ANEW = r"cannot be read \(.*\); remove the file"
 COCO = Reader(
     make_coco,
-    lambda folder: coco.read(folder / "val.npz"),
+    lambda folder: captions.read(folder / "val.npz"),
     "8b4415161b72",
     {
         "val.npz": {
@@ -352,7 +286,6 @@ COCO = Reader(
             evil: ANEW,
             arrays(features=[[Command()]]): ANEW,
             arrays(captions=np.uint8([233, 10])): ANEW,
-            arrays(network="ResNet50"): "are of ResNet50, expected VGG19",
             arrays(captions=CAPTION): "captions should have 5 .*, found 1",
             arrays(features=CAPTION): rf"features {PER_IMAGE} \(1,\) of uint8",
         }
@@ -362,11 +295,6 @@ COCO = Reader(
 )
 
 READERS = {
-    "mnist": MNIST,
-    "binarized_mnist": MNIST._replace(
-        read=lambda folder: binarized_mnist.load(args(folder)),
-        digest="9ff15168b1d1",
-    ),
     "captions": CAPTIONS,
     "coco": COCO,
 }

@@ -7,12 +7,13 @@ words of one, B batch.
 import collections
 import itertools
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from common import files
 from common.datasets import bible, plain_text
 from common.errors import InputError
 
@@ -27,7 +28,7 @@ class Books(NamedTuple):
     """Sentences in order, and the numbers of those between two others.
 
     A row of `sentences` has the words of a sentence and END, or only the first
-    words of a longer sentence, and then PADDING. `plain_text` has the marks.
+    words of a longer sentence, and then PADDING.
     """
 
     words: tuple[str, ...]  # by number, from MARKS on
@@ -64,21 +65,19 @@ class Books(NamedTuple):
 def load(args: Namespace) -> Books:
     """Loads the text of --data: the King James Bible, a file or a folder."""
     if args.data == "embedded":
-        texts: Mapping[str, Iterable[str]] = king_james()
+        texts = king_james()
     elif args.data == "tfds":
         raise InputError(
-            "the books that the paper used are not published, and "
-            "tensorflow-datasets has no others; expected --data with embedded "
-            "or with the path of a text file or of a folder of them"
+            "--data: expected embedded or the path of a text file or of a "
+            "folder of them, because the paper's books are not published, "
+            "received tfds"
         )
     else:
         path = Path(args.data)
-        files = [path]
-        if path.is_dir():
-            files = sorted(p for p in path.rglob("*.txt") if p.is_file())
-            if not files:
-                raise InputError(f"--data: {path} has no .txt files")
-        texts = {str(file): plain_text.TextFile(file) for file in files}
+        found = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+        if not found:
+            raise InputError(f"--data: {path} has no .txt files")
+        texts = {str(own): files.read_text(own).split("\n") for own in found}
     return build(texts, args.vocabulary, args.length)
 
 
@@ -91,7 +90,7 @@ def king_james() -> dict[str, list[str]]:
 
 
 def build(
-    texts: Mapping[str, Iterable[str]], vocabulary: int, max_words: int
+    texts: Mapping[str, Sequence[str]], vocabulary: int, max_words: int
 ) -> Books:
     """Finds the most frequent training words and numbers the sentences."""
     sizes = []
@@ -99,8 +98,7 @@ def build(
         size = sum(1 for _ in plain_text.sentences(lines))
         if size < 3:
             raise InputError(
-                f"{name} has {size} sentence{'s' * (size != 1)}; one between "
-                "two others needs at least 3"
+                f"{name}: expected at least 3 sentences, received {size}"
             )
         sizes.append(size)
     train, test = _split(sizes)
@@ -121,7 +119,7 @@ def build(
     return Books(words, rows, train, test)
 
 
-def _all_sentences(texts: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
+def _all_sentences(texts: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
     return (s for lines in texts.values() for s in plain_text.sentences(lines))
 
 
@@ -133,7 +131,7 @@ def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """
     total = sum(size - 2 for size in sizes)
     share = min(HELD_OUT, MOST_HELD_OUT / total)
-    train, test, start, owed = [], [], 0, 0.0
+    parts, start, owed = [], 0, 0.0
     for size in sizes:
         middle = np.arange(start + 1, start + size - 1)
         count = int(share * len(middle))
@@ -142,13 +140,12 @@ def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
             if owed >= len(middle):
                 count = len(middle)
                 owed -= count
-        own_train, own_test = _hold_out(middle, count)
-        train.append(own_train)
-        test.append(own_test)
+        parts.append(_hold_out(middle, count))
         start += size
-    if not any(map(len, test)):  # Few short texts: the end of the last.
-        train[-1], test[-1] = _hold_out(train[-1], max(1, int(owed)))
-    return np.concatenate(train), np.concatenate(test)
+    if not any(len(test) for _, test in parts):  # The end of the last text.
+        parts[-1] = _hold_out(parts[-1][0], max(1, int(owed)))
+    train, test = map(np.concatenate, zip(*parts, strict=True))
+    return train, test
 
 
 def _hold_out(middle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -163,14 +160,11 @@ def _hold_out(middle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     return middle[middle < test[0] - 2], test
 
 
-def groups(books: Books, batch_size: int) -> list[tuple[int, np.ndarray]]:
-    """Lengths, and the middle training sentences of each length.
-
-    Lengths without a whole batch are left out.
-    """
+def groups(books: Books, batch_size: int) -> list[np.ndarray]:
+    """The middle training sentences of each length with a whole batch."""
     lengths = np.count_nonzero(books.sentences[books.train], axis=1)
-    found = [(n, books.train[lengths == n]) for n in np.unique(lengths)]
-    return [(int(n), own) for n, own in found if len(own) >= batch_size]
+    found = (books.train[lengths == n] for n in np.unique(lengths))
+    return [own for own in found if len(own) >= batch_size]
 
 
 def batches(
@@ -180,14 +174,13 @@ def batches(
     updates_per_pass: int,
     first_update: int,
 ) -> Iterator[tuple]:
-    """Endless batches of triples whose middle sentences are equally long.
+    """Endless batches of `triples` whose middle sentences are equally long.
 
     In every pass the sentences of each length are shuffled and cut into whole
-    batches, and the batches of all lengths are shuffled. They are a function of
-    seed and step. Elements are as in `triples`; the middle sentences are padded
-    only to a multiple of `STEPS`.
+    batches, and the batches of all lengths are shuffled: a function of seed and
+    step. The middle sentences are padded only to a multiple of `STEPS`.
     """
-    own = [numbers for _, numbers in groups(books, batch_size)]
+    own = groups(books, batch_size)
     skipped = first_update % updates_per_pass
     for number in itertools.count(first_update // updates_per_pass):
         random = np.random.default_rng((seed, number))
@@ -203,17 +196,13 @@ def batches(
 def triples(
     table: np.ndarray, numbers: np.ndarray, length: int | None = None
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
-    """The elements for `model.fit` from sentences with these numbers (B,).
-
-    Args:
-        table: all sentences (N, L + 1).
-        numbers: the middle sentences.
-        length: the columns of the middle sentences to keep, at most.
+    """The elements for `model.fit` of middle sentences `numbers` (B,).
 
     Returns:
-        Middle sentences (B, length) with the words before each word of the
-        previous and of the next sentence (B, L + 1), 0 before the first; these
-        words (B, 2 L + 2); and their weights, 0 for padding.
+        Of the sentences in `table` (N, L + 1) the middle ones (B, length) with
+        the words before each word of the previous and of the next sentence
+        (B, L + 1), 0 before the first; these words (B, 2 L + 2); and their
+        weights, 0 for padding.
     """
     current, before, after = (table[numbers + i] for i in (0, -1, 1))
     current, before, after = map(np.int32, (current, before, after))
@@ -225,9 +214,6 @@ def triples(
 
 def updates_per_pass(args: Namespace, text: Books) -> int:
     """The batches of a pass, down to a multiple of --evaluate-every."""
-    updates = sum(
-        len(own) // args.batch_size for _, own in groups(text, args.batch_size)
-    )
-    if args.evaluate_every and args.evaluate_every <= updates:
-        updates -= updates % args.evaluate_every
-    return updates
+    size, every = args.batch_size, args.evaluate_every
+    updates = sum(len(own) // size for own in groups(text, size))
+    return updates - (updates % every if every and every <= updates else 0)

@@ -1,23 +1,27 @@
 """Images, as vectors of features, with five captions each.
 
 They come from generated scenes, from the files of Vendrov et al.,
-"Order-Embeddings of Images and Language" (2016), or from COCO.
+"Order-Embeddings of Images and Language" (2016), or from COCO: `coco_captions`
+in tensorflow-datasets (Karpathy and Li, 2015), with features as in Vendrov et
+al., which are computed once and kept beside the data set.
 """
 
+import re
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
-from common import runs
-from common.datasets import scenes
+from common import files, runs
+from common.datasets import published, scenes
+from common.datasets.scenes import EACH
 from common.errors import InputError
 from common.ranking import FOLDS
 
-EACH = 5  # Captions of an image.
 SPLITS = ("train", "dev", "test")
 
 # The numbers of generated scenes for training, validation and testing.
@@ -34,10 +38,6 @@ class Split(NamedTuple):
 
     words: np.ndarray  # (5 N, T) int32: words, END, then PADDING
     features: np.ndarray  # (N, D) float32, rows of length 1
-
-    def first(self, images: int) -> "Split":
-        """The first images."""
-        return Split(self.words[: EACH * images], self.features[:images])
 
     @property
     def fed(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
@@ -79,11 +79,15 @@ def load(args: Namespace) -> Captions:
         random = np.random.default_rng(0)
         parts = [scenes.generate(count, random) for count in SMALL_COUNTS]
     elif args.data == "tfds":
-        from common.datasets import coco
-
-        parts = coco.load(args.data_dir)
+        parts = coco(args.data_dir)
     else:
-        parts = _read_folder(Path(args.data))
+        folder = Path(args.data)
+        if not folder.is_dir():
+            raise InputError(
+                "--data: expected a folder with train_ims.npy, train_caps.txt "
+                f"and the same for dev and test, received {folder}"
+            )
+        parts = [read_part(folder, split) for split in SPLITS]
     widths = [features.shape[1] for _, features in parts]
     if len(set(widths)) > 1:
         found = ", ".join(map("{} in {}".format, widths, SPLITS))
@@ -91,12 +95,18 @@ def load(args: Namespace) -> Captions:
             f"{args.data}: the images of all parts need equally many "
             f"features, found {found}"
         )
-    vocabulary = make_vocabulary(parts[0][0])
+    counts = Counter(word for line in parts[0][0] for word in line.split())
+    words = sorted(counts, key=lambda word: (-counts[word], word))
+    vocabulary = ("<padding>", "<end>", "<unknown>", *words)
     rows = {word: row for row, word in enumerate(vocabulary)}
     lengths = [len(line.split()) for lines, _ in parts for line in lines]
     length = min(args.length, max(lengths))
+    # To train with, one fold to validate, and at most five to test with.
+    counts = (256 if args.smoke else None, args.fold, FOLDS * args.fold)
     splits = []
-    for name, (lines, features) in zip(SPLITS, parts, strict=True):
+    for most, name, (lines, features) in zip(
+        counts, SPLITS, parts, strict=True
+    ):
         words = encode(lines, rows, length)
         if (words <= UNKNOWN).all():
             raise InputError(
@@ -108,23 +118,11 @@ def load(args: Namespace) -> Captions:
                 f"the {len(features)} {name} images are fewer than the "
                 f"{args.fold} of --fold"
             )
-        splits.append(Split(words, _unit(features)))
-    train, dev, test = splits
-    return Captions(
-        train.first(256) if args.smoke else train,
-        # One fold to validate, and at most five whole ones to test with.
-        dev.first(args.fold),
-        test.first(min(FOLDS, len(test.features) // args.fold) * args.fold),
-        vocabulary,
-        growing=args.data == "embedded",
-    )
-
-
-def make_vocabulary(captions: Iterable[str]) -> tuple[str, ...]:
-    """Padding, end, unknown, then all words, frequent ones first."""
-    counts = Counter(word for line in captions for word in line.split())
-    words = sorted(counts, key=lambda word: (-counts[word], word))
-    return ("<padding>", "<end>", "<unknown>", *words)
+        if name == "test":
+            most = min(most, len(features) // args.fold * args.fold)
+        words = words[: EACH * most] if most else words
+        splits.append(Split(words, _unit(features[:most])))
+    return Captions(*splits, vocabulary, growing=args.data == "embedded")
 
 
 def encode(
@@ -142,44 +140,27 @@ def encode(
 def _unit(features: np.ndarray) -> np.ndarray:
     """Rows of length 1, as in the published features."""
     found = np.zeros(features.shape, np.float32)
-    for row, own in zip(found, features, strict=True):
-        own = own.astype(np.float64)
-        largest = np.abs(own).max()
-        if largest:  # Squares of numbers up to 1 do not overflow.
-            own /= largest
+    for row, own in zip(found, map(np.float64, features), strict=True):
+        if largest := np.abs(own).max():
+            own /= largest  # Squares of numbers up to 1 do not overflow.
             row[:] = own / np.linalg.norm(own)
     return found
 
 
-def _read_folder(folder: Path) -> list[Part]:
-    if not folder.is_dir():
-        raise InputError(
-            "--data: expected a folder with train_ims.npy, train_caps.txt "
-            f"and the same for dev and test, received {folder}"
-        )
-    return [read_part(folder, split) for split in SPLITS]
-
-
 def read_part(folder: Path, split: str) -> Part:
     """Reads {split}_caps.txt, a caption a line, and {split}_ims.npy."""
-    images, texts = folder / f"{split}_ims.npy", folder / f"{split}_caps.txt"
-    for path in (images, texts):
-        if not path.is_file():
-            raise InputError(f"--data: {path} does not exist")
+    images = folder / f"{split}_ims.npy"
     try:
         # Not `np.load`, which takes other files for arrays too.
         with images.open("rb") as file:
             features = np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:  # Errors of NumPy, and of Python's parser.
         reason = str(error).partition("\n")[0]
-        raise InputError(f"{images} is no whole .npy file: {reason}") from error
-    try:
-        text = texts.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{texts} is not in UTF-8: {error}") from error
+        raise InputError(f"{images} cannot be read: {reason}") from error
+    path = folder / f"{split}_caps.txt"
     # Not splitlines, which would split at other characters too.
-    lines = text.removesuffix("\n").split("\n")
-    check_part(str(images), features, str(texts), lines)
+    lines = files.read_text(path).removesuffix("\n").split("\n")
+    check_part(str(images), features, str(path), lines)
     return lines, features
 
 
@@ -192,19 +173,129 @@ def check_part(
             f"{images} should have a row of features per image, found the "
             f"shape {features.shape} of {features.dtype}"
         )
-    if len(captions) != EACH * len(features):
-        raise InputError(
-            f"{texts} should have {EACH} captions for each of the "
-            f"{len(features)} images in {images}, found {len(captions)}"
-        )
-    for number, caption in enumerate(captions, 1):
-        if not caption.split():
-            raise InputError(f"{texts}: caption {number} is empty")
     # A copy of all features in float64 might be too large.
     largest = np.maximum(features.max(axis=1), -features.min(axis=1))
     with np.errstate(over="ignore"):
-        bad = np.flatnonzero(~np.isfinite(largest.astype(np.float64)))
-    if bad.size:
+        if not np.isfinite(largest.astype(np.float64)).all():
+            raise InputError(f"{images} has a feature that is not finite")
+    if len(captions) != EACH * len(features) or not all(
+        map(str.split, captions)
+    ):
         raise InputError(
-            f"{images}: image {bad[0] + 1} has a feature that is not finite"
+            f"{texts} should have {EACH} captions with words for each of the "
+            f"{len(features)} images in {images}, found {len(captions)}, of "
+            f"which {sum(not c.split() for c in captions)} are empty"
         )
+
+
+DATA_SET = "coco_captions"
+# All other images are for training, as in the paper.
+PARTS = (("train", "restval"), ("val",), ("test",))
+SHORT_SIDE, CROP = 256, 224
+
+Network = Callable[[np.ndarray], np.ndarray]
+
+
+def coco(data_dir: str | None) -> list[Part]:
+    """Captions and features of COCO for training, validation and testing."""
+    import tensorflow_datasets as tfds
+
+    folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
+    network = None
+    found = []
+    for splits in PARTS:
+        captions, features = [], []
+        for split in splits:
+            path = folder / f"{DATA_SET}_vgg19_fc7" / f"{split}.npz"
+            if not path.exists():
+                if network is None:
+                    # Prepares the data set, or says why that fails.
+                    published.load(DATA_SET, (), data_dir)
+                    network = vgg19()
+                dataset = tfds.builder(DATA_SET, data_dir=folder)
+                dataset = dataset.as_dataset(split=split)
+                print(f"Computing {path}.")
+                keep(path, tfds.as_numpy(dataset), network)
+            own = read(path)
+            captions += own[0]
+            features.append(own[1])
+        found.append((captions, np.concatenate(features)))
+    return found
+
+
+def keep(
+    path: Path, examples: Iterable[dict[str, Any]], network: Network
+) -> None:
+    """Computes the features of a split and writes them, whole or not at all."""
+    captions, features = [], []
+    for example in examples:
+        texts = [text.decode() for text in example["captions"]["text"]]
+        captions += [tokens(text) for text in texts[:EACH]]
+        features.append(network(crops(example["image"])).mean(axis=0))
+    features = np.array(features, np.float32)
+    check_part(f"{path}: features", features, f"{path}: captions", captions)
+    # In an array of texts each would be as long as the longest.
+    texts = np.frombuffer("\n".join(captions).encode(), np.uint8)
+    with files.replacing(path) as partial:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            np.savez(file, captions=texts, features=features)
+
+
+def read(path: Path) -> tuple[list[str], np.ndarray]:
+    """Reads a file of `keep`."""
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            features = file["features"]
+            captions = file["captions"].tobytes().decode().split("\n")
+    except Exception as error:  # Of zipfile, zlib and NumPy.
+        raise InputError(
+            f"the features {path} cannot be read ({error}); remove the file "
+            "to compute them again"
+        ) from error
+    check_part(f"{path}: features", features, f"{path}: captions", captions)
+    return captions, features
+
+
+def tokens(text: str) -> str:
+    """The words of a sentence in lower case, without punctuation."""
+    return " ".join(re.findall(r"\w+(?:'\w+)*", text.lower()))
+
+
+def crops(image: np.ndarray) -> np.ndarray:
+    """Corners and centre, plain and mirrored (10, CROP, CROP, 3) float32.
+
+    The shorter side of the image (height, width, 3) is made SHORT_SIDE.
+    """
+    from PIL import Image
+
+    height, width = image.shape[:2]
+    scale = SHORT_SIDE / min(height, width)
+    size = max(round(width * scale), CROP), max(round(height * scale), CROP)
+    resized = Image.fromarray(image).resize(size, Image.Resampling.BILINEAR)
+    pixels = np.asarray(resized, np.float32)
+    bottom, right = pixels.shape[0] - CROP, pixels.shape[1] - CROP
+    places = [(0, 0), (0, right), (bottom, 0), (bottom, right)]
+    places.append((bottom // 2, right // 2))
+    found = np.array([pixels[y : y + CROP, x : x + CROP] for y, x in places])
+    return np.concatenate([found, found[:, :, ::-1]])
+
+
+def vgg19(weights: str | None = "imagenet") -> Network:
+    """VGG19 from crops (n, 224, 224, 3) to layer fc7 (n, 4096)."""
+    try:
+        whole = keras.applications.VGG19(weights=weights)
+    except Exception as error:  # Of urllib, h5py and Keras.
+        raise InputError(
+            "the weights of keras.applications.VGG19 cannot be loaded: "
+            + str(error).strip().splitlines()[0]
+        ) from error
+    # Keras' name of fc7, with its rectification.
+    model = keras.Model(whole.input, whole.get_layer("fc2").output)
+
+    def network(images):
+        # Not in place: the crops may be needed again.
+        ready = keras.applications.vgg19.preprocess_input(np.copy(images))
+        return model.predict_on_batch(ready)
+
+    return network

@@ -2,26 +2,35 @@
 
 Entities are anonymous markers whose numbers mean nothing: every question gets
 new markers in every batch, so that only reading the passage helps.
+
+The questions of Hermann et al., "Teaching Machines to Read and Comprehend"
+(2015), about news of CNN or the Daily Mail are published as
+
+    questions/{training,validation,test}/<hash>.question
+
+one file per question, of five parts with blank lines between: an address, the
+passage, the query with @placeholder in place of an entity, the answer, and a
+line `@entity0:Name` for every entity.
 """
 
 import collections
+import itertools
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from common import devices, runs
+from common import devices, files, runs
 from common.errors import InputError
 
 BLANK = "@placeholder"
+HOMEPAGE = "https://cs.nyu.edu/~kcho/DMQA/"
 
 # The first numbers of every vocabulary. The blank is 2; markers
 # follow, then words.
 PADDING, UNKNOWN, FIRST_MARKER = 0, 1, 3
-
-_SENTENCE_END = {".", "?", "!"}
 
 
 class Question(NamedTuple):
@@ -35,7 +44,13 @@ class Question(NamedTuple):
     @property
     def passage(self) -> list[str]:
         """The words of all sentences."""
-        return [word for sentence in self.sentences for word in sentence]
+        return [*itertools.chain(*self.sentences)]
+
+    @property
+    def used(self) -> list[str]:
+        """The entities that occur, each once, in order."""
+        words = (*self.passage, *self.query)
+        return list(dict.fromkeys(w for w in words if w in self.entities))
 
 
 class Questions(NamedTuple):
@@ -44,10 +59,6 @@ class Questions(NamedTuple):
     passages: np.ndarray  # (N, T) int32
     queries: np.ndarray  # (N, Q) int32
     answers: np.ndarray  # (N,) int32
-
-    def first(self, count: int) -> "Questions":
-        """The first questions."""
-        return Questions(*(part[:count] for part in self))
 
     @property
     def fed(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
@@ -65,7 +76,7 @@ class Cloze(NamedTuple):
 
 
 def load(args: Namespace) -> Cloze:
-    """Loads the questions of --data and --data-dir.
+    """Loads the questions of --data.
 
     Passages are cut to `args.sentences` and `args.length`. Questions are left
     out if the cut passage lacks their answer or if they have more than
@@ -76,18 +87,20 @@ def load(args: Namespace) -> Cloze:
 
         parts = verse_questions.ask()
     else:
-        parts = [
-            [_from_published(*question) for question in split]
-            for split in _published(args)
-        ]
+        folder = Path(args.data) / "questions"
+        if not folder.is_dir():
+            raise InputError(
+                "--data: expected a folder with the folder questions of CNN or "
+                f"of the Daily Mail in it ({HOMEPAGE}), received {args.data}"
+            )
+        parts = [read(folder / name) for name in ("training", "validation")]
     cut = [
         [shorten(question, args.sentences, args.length) for question in part]
         for part in parts
     ]
     answered = [[q for q in part if q.answer in q.passage] for part in cut]
     kept = [
-        [q for q in part if len(_entities_of(q)) <= args.entities]
-        for part in answered
+        [q for q in part if len(q.used) <= args.entities] for part in answered
     ]
     if not all(kept):
         raise InputError(
@@ -107,41 +120,47 @@ def load(args: Namespace) -> Cloze:
     found = encode(*kept, words=args.words)
     train, validation = found.train, found.validation
     if args.smoke:
-        train, validation = train.first(256), validation.first(128)
+        train = Questions(*(part[:256] for part in train))
+        validation = Questions(*(part[:128] for part in validation))
     validation = Questions(*devices.even(args, *validation))
     return found._replace(train=train, validation=validation)
 
 
-def _published(args: Namespace) -> list[list[tuple]]:
-    from common.datasets import question_files
+def read(folder: Path) -> list[Question]:
+    """The questions of a folder."""
+    paths = sorted(folder.glob("*.question"))
+    if not paths:
+        raise InputError(f"there is no {folder}/*.question")
+    return [_read(path) for path in paths]
 
-    folder = Path(args.data)
-    if not (folder / "questions").is_dir():
+
+def _read(path: Path) -> Question:
+    text = files.read_text(path)
+    parts = [part.strip() for part in text.rstrip().split("\n\n")]
+    if len(parts) != 5 or not all(parts):
         raise InputError(
-            "--data: expected a folder with the folder questions of CNN or of "
-            f"the Daily Mail in it ({question_files.HOMEPAGE}), received "
-            f"{args.data}"
+            f"{path}: expected five parts with blank lines between (address, "
+            f"passage, query, answer, entities), received {len(parts)}, of "
+            f"which {parts.count('')} are empty"
         )
-    return [
-        [question for _, question in question_files.read_split(folder, split)]
-        for split in ("train", "validation")
-    ]
-
-
-def _from_published(
-    passage: str, query: str, answer: str, entities: Iterable[str]
-) -> Question:
+    _, passage, query, answer, names = parts
+    entities = {line.partition(":")[0].strip() for line in names.splitlines()}
+    if not all(entity.startswith("@entity") for entity in entities):
+        raise InputError(
+            f"{path}: expected lines such as @entity0:Name at its end"
+        )
+    if BLANK not in query.split() or answer not in entities:
+        raise InputError(
+            f"{path}: expected {BLANK} in the query and an answer among the "
+            f"entities, received {query!r} and {answer!r}"
+        )
     sentences: list[list[str]] = [[]]
     for word in passage.split():
         sentences[-1].append(word)
-        if word in _SENTENCE_END:
+        if word in (".", "?", "!"):
             sentences.append([])
-    return Question(
-        [sentence for sentence in sentences if sentence],
-        query.split(),
-        answer,
-        frozenset(entities),
-    )
+    sentences = [sentence for sentence in sentences if sentence]
+    return Question(sentences, query.split(), answer, frozenset(entities))
 
 
 def shorten(question: Question, sentences: int, length: int) -> Question:
@@ -171,8 +190,7 @@ def encode(
         if word not in question.entities and word != BLANK
     )
     parts = (train, validation)
-    entities = [[_entities_of(question) for question in p] for p in parts]
-    markers = max(len(found) for part in entities for found in part)
+    markers = max(len(question.used) for part in parts for question in part)
     vocabulary = [
         "",
         "@unknown",
@@ -187,14 +205,14 @@ def encode(
     ]
     random = np.random.default_rng(0)
     encoded = []
-    for part, entities_of_part in zip(parts, entities, strict=True):
+    for part in parts:
         filled = Questions(
             *(np.full((len(part), n), PADDING, np.int32) for n in sizes),
             np.zeros(len(part), np.int32),
         )
         for i, question in enumerate(part):
             chosen = FIRST_MARKER + random.permutation(markers)
-            own = dict(zip(entities_of_part[i], chosen, strict=False))
+            own = dict(zip(question.used, chosen, strict=False))
             for row, text in (
                 (filled.passages[i], question.passage),
                 (filled.queries[i], question.query),
@@ -205,12 +223,6 @@ def encode(
             filled.answers[i] = own[question.answer]
         encoded.append(filled)
     return Cloze(*encoded, markers, vocabulary)
-
-
-def _entities_of(question: Question) -> list[str]:
-    """The entities in a question, each once, in order."""
-    words = (*question.passage, *question.query)
-    return list(dict.fromkeys(w for w in words if w in question.entities))
 
 
 def batches(

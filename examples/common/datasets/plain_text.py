@@ -3,9 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-
-from common.errors import InputError
 
 # The first three numbers; the numbers of words follow.
 PADDING, END, UNKNOWN = 0, 1, 2
@@ -19,31 +16,6 @@ _WORD = rf"[^\W_]+(?:[{_COMBINING}]+[^\W_]*)*"
 _TOKEN = re.compile(rf"{_WORD}(?:['’-]{_WORD})*|[^\w\s]")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*$")
 _ABBREVIATIONS = {"mr.", "mrs.", "ms.", "dr.", "st.", "messrs.", "vol.", "no."}
-
-
-class TextFile:
-    """The lines of a file of UTF-8, which may be too long for the memory."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            with self.path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    yield self._decode(line, number)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be read: {error}") from error
-
-    def _decode(self, line: bytes, number: int) -> str:
-        try:
-            # The first line may start with a byte order mark.
-            return line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{self.path}, line {number}: expected UTF-8, received the "
-                f"byte 0x{line[error.start]:02x}; convert the file to UTF-8"
-            ) from error
 
 
 def sentences(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -1,23 +1,27 @@
 """Data sets that tensorflow-datasets prepares."""
 
-import contextlib
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from common.errors import InputError
 
+# An address of each data set, asked before it is prepared: without a network
+# tensorflow-datasets would try for minutes.
+_SOURCES = {
+    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "binarized_mnist": "http://www.cs.toronto.edu/~larocheh/public/datasets/",
+    "cifar10": "https://www.cs.toronto.edu/~kriz/",
+    "coco_captions": "http://images.cocodataset.org/",
+}
 _SECONDS = 5  # The time limit for a server's answer.
 
 
 def load(
-    data_set: str,
-    splits: Sequence[str],
-    data_dir: str | None,
-    archives: Sequence[str],
-    source: str,
+    data_set: str, splits: Sequence[str], data_dir: str | None
 ) -> list[dict[str, Any]]:
     """Loads whole splits as NumPy arrays; prepares the data set if needed."""
     try:
@@ -29,35 +33,24 @@ def load(
     folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
     manual = folder / "downloads" / "manual"
     builder = tfds.builder(data_set, data_dir=folder)
-    name = builder.name
-    if not builder.is_prepared():
-        missing = [file for file in archives if not (manual / file).is_file()]
-        if missing and not _reachable(source):
+    if not builder.is_prepared() and not any(manual.glob("*")):
+        source = _SOURCES[data_set]
+        if not _reachable(source):
             raise InputError(
-                f"{name} is not prepared in {folder}, {missing[0]} is not in "
-                f"{manual}, and {source} cannot be reached; put "
-                f"{', '.join(archives)} into that folder or name the right "
-                "one with --data-dir"
+                f"{data_set} is not prepared in {folder}, and {source} cannot "
+                f"be reached; put the archives from there into {manual} or "
+                "name the right folder with --data-dir"
             )
-    with _told(name, folder):
+    try:
         # If all archives are present, "download" takes them from there.
         builder.download_and_prepare()
         return [
             tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
             for split in splits
         ]
-
-
-@contextlib.contextmanager
-def _told(name: str, folder: Path) -> Iterator[None]:
-    """Raises an `InputError` of one sentence for a data set's errors."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # Many packages, without a common class.
+    except Exception as error:  # Of many packages, without a common class.
         raise InputError(
-            f"{name} in {folder} cannot be prepared or read: "
+            f"{data_set} in {folder} cannot be prepared or read: "
             f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         ) from error
 

@@ -7,7 +7,7 @@ before and one more, so that each caption entails the captions before it.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -25,12 +25,8 @@ COLOURS = {
 }
 SIZES = {"small": 2.6, "big": 4.2}
 # The places of the first object, with the step to it from the second object.
-PLACES = {
-    "left of": (0, -1),
-    "right of": (0, 1),
-    "above": (-1, 0),
-    "below": (1, 0),
-}
+PLACES = {"left of": (0, -1), "right of": (0, 1)}
+PLACES |= {"above": (-1, 0), "below": (1, 0)}
 SIDE = 24  # The side of a picture in pixels.
 
 # The network that sees the pictures has not been trained: random filters,
@@ -40,16 +36,12 @@ FEATURES = _FILTERS * _GRID**2
 
 
 class Thing(NamedTuple):
-    """One object."""
-
     shape: str
     colour: str
     size: str
 
 
 class Scene(NamedTuple):
-    """Two objects."""
-
     first: Thing
     place: str
     second: Thing
@@ -58,11 +50,9 @@ class Scene(NamedTuple):
 def generate(
     count: int, random: np.random.Generator
 ) -> tuple[list[str], np.ndarray]:
-    """Draws random scenes.
+    """Captions (5 N) and features (N, D) of random scenes.
 
-    Returns:
-        Captions (5 N) and features (N, D): the captions of image n are 5 n to
-        5 n + 4, with growing length.
+    The captions of image n are 5 n to 5 n + 4, with growing length.
     """
     captions, pictures = [], np.empty((count, SIDE, SIDE, 3), np.float32)
     for n in range(count):
@@ -115,15 +105,12 @@ def draw(scene: Scene, random: np.random.Generator) -> np.ndarray:
         centre = (SIDE - 1) / 2 + 6.0 * side * step
         centre = centre + random.uniform(-loose, loose)
         y, x = np.indices((SIDE, SIDE)) - centre[:, None, None]
-        picture[_inside(thing.shape, SIZES[thing.size], y, x)] = COLOURS[
-            thing.colour
-        ]
+        inside = _inside(thing.shape, SIZES[thing.size], y, x)
+        picture[inside] = COLOURS[thing.colour]
     return picture + random.normal(scale=0.03, size=picture.shape)
 
 
-def _inside(
-    shape: str, radius: float, y: np.ndarray, x: np.ndarray
-) -> np.ndarray:
+def _inside(shape: str, radius: float, y: Any, x: Any) -> np.ndarray:
     """Whether points belong to a shape around the origin; y points down."""
     far, near = np.maximum(abs(y), abs(x)), np.minimum(abs(y), abs(x))
     distance = np.hypot(y, x)
@@ -141,18 +128,14 @@ def features(pictures: np.ndarray, chunk: int = 100) -> np.ndarray:
     size = 3 * _WINDOW**2
     filters = np.random.default_rng(0).normal(size=(size, _FILTERS))
     filters = np.float32(filters / np.sqrt(size))
-    found = [
-        _grid_means(pictures[i : i + chunk], filters)
-        for i in range(0, len(pictures), chunk)
-    ]
+    found = []
+    for i in range(0, len(pictures), chunk):
+        windows = sliding_window_view(
+            pictures[i : i + chunk], (_WINDOW, _WINDOW), axis=(1, 2)
+        )
+        count, side = windows.shape[:2]
+        seen = np.maximum(windows.reshape(count, side, side, -1) @ filters, 0)
+        field = (_GRID, side // _GRID)
+        fields = seen.reshape(count, *field, *field, _FILTERS)
+        found.append(fields.mean(axis=(2, 4)).reshape(count, FEATURES))
     return np.concatenate(found)
-
-
-def _grid_means(pictures: np.ndarray, filters: np.ndarray) -> np.ndarray:
-    windows = sliding_window_view(pictures, (_WINDOW, _WINDOW), axis=(1, 2))
-    count, side = windows.shape[:2]
-    seen = np.maximum(windows.reshape(count, side, side, -1) @ filters, 0)
-    fields = seen.reshape(
-        count, _GRID, side // _GRID, _GRID, side // _GRID, _FILTERS
-    )
-    return fields.mean(axis=(2, 4)).reshape(count, FEATURES)

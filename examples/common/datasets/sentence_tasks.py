@@ -1,36 +1,29 @@
 """Tasks that measure sentence vectors, from their published files.
 
-| task | files                                                          |
-|------|----------------------------------------------------------------|
-| sick | SICK_train.txt, SICK_trial.txt, SICK_test_annotated.txt        |
-| mr   | rt-polarity.pos, rt-polarity.neg                               |
-| cr   | custrev.pos, custrev.neg                                       |
-| subj | quote.tok.gt9.5000 (subjective), plot.tok.gt9.5000 (objective) |
-| mpqa | mpqa.pos, mpqa.neg                                             |
-
-Any other NAME is a task with NAME.pos and NAME.neg, with one sentence per line.
+`FILES` has their names. Any other NAME is a task with NAME.pos and NAME.neg,
+with one sentence per line. They are in UTF-8 or, as some of them are, Latin-1.
 """
 
 import functools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from common import files
 from common.datasets import bible
 from common.errors import InputError
 
-SICK_FILES = ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
-# The file of label 1 and the one of label 0.
-LABELLED_FILES = {
+# Of sentences of two kinds, the file of label 1 and the one of label 0.
+FILES = {
+    "sick": ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"),
     "mr": ("rt-polarity.pos", "rt-polarity.neg"),
     "cr": ("custrev.pos", "custrev.neg"),
     "subj": ("quote.tok.gt9.5000", "plot.tok.gt9.5000"),
     "mpqa": ("mpqa.pos", "mpqa.neg"),
 }
-TASKS = ("sick", *LABELLED_FILES)
 
 # Fewer would leave folds of a nested 10-fold split without a label.
 FEWEST_OF_A_LABEL = 12
@@ -70,75 +63,62 @@ def load(folder: Path, names: Sequence[str]) -> dict[str, Sick | Labelled]:
         raise InputError(f"--eval-dir: {folder} is no folder")
     tasks: dict[str, Sick | Labelled] = {}
     for name in names:
-        if name == "sick":
-            files = [_find(folder, file, name) for file in SICK_FILES]
-            tasks[name] = Sick(*map(read_sick, files))
-        else:
-            own = LABELLED_FILES.get(name, (f"{name}.pos", f"{name}.neg"))
-            files = [_find(folder, file, name) for file in own]
-            tasks[name] = _labelled(*files)
-    return tasks
-
-
-def _find(folder: Path, file: str, task: str) -> Path:
-    found = sorted(path for path in folder.rglob(file) if path.is_file())
-    if not found:
-        raise InputError(
-            f"--eval-dir: {folder} has no {file}, which the task {task} "
-            "needs; --eval-tasks names the tasks to run"
+        wanted = FILES.get(name, (f"{name}.pos", f"{name}.neg"))
+        found = []
+        for file in wanted:
+            paths = sorted(
+                path for path in folder.rglob(file) if path.is_file()
+            )
+            if not paths:
+                raise InputError(
+                    f"--eval-dir: {folder} has no {file}, which the task "
+                    f"{name} needs; --eval-tasks names the tasks to run"
+                )
+            found.append(paths[0])
+        tasks[name] = (
+            Sick(*map(read_sick, found))
+            if name == "sick"
+            else _labelled(*found)
         )
-    return found[0]
+    return tasks
 
 
 def read_sick(path: Path) -> Pairs:
     """Reads pairs from a table with tabs; its first line names the columns."""
-    lines = _lines(path)
-    heading = next(lines, (1, ""))[1].split("\t")
-    missing = [name for name in _SICK_COLUMNS if name not in heading]
-    if missing:
-        raise InputError(
-            f"{path}, line 1: expected the names of columns with tabs between "
-            f"them, among them {missing[0]}"
-        )
-    places = [heading.index(name) for name in _SICK_COLUMNS]
-    pairs = Pairs([], [], np.zeros(0))
-    scores = []
-    for number, line in lines:
+    first, second, scores = [], [], []
+    heading, *lines = files.read_text(path, "latin-1").split("\n")
+    heading = heading.split("\t")
+    for number, line in enumerate(lines, 2):
         if not line.strip():
             continue
         cells = line.split("\t")
-        if len(cells) != len(heading):
+        row = dict(zip(heading, cells, strict=False))
+        try:
+            texts = [row[name].strip() for name in _SICK_COLUMNS]
+            score = float(texts[2])
+        except (KeyError, ValueError):
+            score = math.nan
+        if len(cells) != len(heading) or not 1 <= score <= 5:
             raise InputError(
-                f"{path}, line {number}: expected {len(heading)} columns with "
-                f"tabs between them, received {len(cells)}"
+                f"{path}, line {number}: expected {', '.join(_SICK_COLUMNS)} "
+                "(from 1 to 5) below their names in line 1, with tabs between "
+                f"them, received {line!r}"
             )
-        first, second, score = (cells[place].strip() for place in places)
-        pairs.first.append(first)
-        pairs.second.append(second)
-        scores.append(_score(score, f"{path}, line {number}"))
+        first.append(texts[0])
+        second.append(texts[1])
+        scores.append(score)
     if len(set(scores)) < 2:
         raise InputError(f"{path} needs pairs with at least 2 different scores")
-    return pairs._replace(scores=np.array(scores))
-
-
-def _score(text: str, where: str) -> float:
-    try:
-        score = float(text)
-    except ValueError:
-        score = math.nan
-    if not 1 <= score <= 5:
-        raise InputError(
-            f"{where}: expected a relatedness score from 1 to 5, received "
-            f"{text!r}"
-        )
-    return score
+    return Pairs(first, second, np.array(scores))
 
 
 def _labelled(*paths: Path) -> Labelled:
     sentences: list[str] = []
     labels = []
     for label, path in zip((1, 0), paths, strict=True):
-        own = [line.strip() for _, line in _lines(path) if line.strip()]
+        # Not `splitlines`, which also splits at rarer characters of a sentence.
+        lines = files.read_text(path, "latin-1").split("\n")
+        own = [line.strip() for line in lines if line.strip()]
         if len(own) < FEWEST_OF_A_LABEL:
             raise InputError(
                 f"{path} has {len(own)} sentences; nested 10-fold "
@@ -147,26 +127,6 @@ def _labelled(*paths: Path) -> Labelled:
         sentences += own
         labels += len(own) * [label]
     return Labelled(sentences, np.array(labels))
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of UTF-8 or, as some of these files are, Latin-1."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    if b"\0" in content:
-        raise InputError(
-            f"{path}: expected UTF-8, received a byte of 0; convert the file "
-            "to UTF-8"
-        )
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    # Not `splitlines`, which also splits at rarer characters of a sentence.
-    lines = text.replace("\r\n", "\n").split("\n")
-    yield from enumerate(lines, 1)
 
 
 def read_word_vectors(
@@ -179,51 +139,28 @@ def read_word_vectors(
     first spelling of a word counts.
     """
     vectors: dict[str, np.ndarray] = {}
+    number = 1
     try:
         with path.open("rb") as file:
-            count, size = _header(path, file.readline())
-            number = 1
+            count, size = map(int, file.readline().split())
             for number, line in enumerate(file, 2):
                 # Words may have any byte except a space.
-                parts = line.rstrip(b" \r\n").split(b" ")
-                if len(parts) != size + 1:
-                    raise InputError(
-                        f"{path}, line {number}: expected a word and {size} "
-                        f"numbers, received {len(parts) - 1}"
-                    )
-                word = parts[0].decode("utf-8", errors="replace").lower()
+                name, *numbers = line.rstrip(b" \r\n").split(b" ")
+                word = name.decode("utf-8", errors="replace").lower()
+                if len(numbers) != size:
+                    raise ValueError(f"{len(numbers)} numbers in line {number}")
                 if word in wanted and word not in vectors:
-                    vectors[word] = _vector(parts[1:], f"{path}, line {number}")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    if number - 1 != count:
+                    own = np.asarray_chkfinite(numbers, np.float32)
+                    vectors[word] = own
+            if number - 1 != count or not size:
+                raise ValueError(f"{number - 1} words")
+    except (OSError, ValueError) as error:
         raise InputError(
-            f"{path} says that it has {count} words and has {number - 1}"
-        )
+            f"{path} cannot be read as word2vec's text format "
+            "(the number of words and the size of their vectors, then a word "
+            f"and its finite numbers a line): {error}"
+        ) from error
     return vectors
-
-
-def _header(path: Path, line: bytes) -> tuple[int, int]:
-    try:
-        count, size = map(int, line.split())
-    except ValueError:
-        count = size = 0
-    if count < 1 or size < 1:
-        raise InputError(
-            f"{path}, line 1: expected the number of words and the size of "
-            "their vectors, as word2vec's text format has them"
-        )
-    return count, size
-
-
-def _vector(parts: Sequence[bytes], where: str) -> np.ndarray:
-    try:
-        vector = np.array([float(part) for part in parts], np.float32)
-    except ValueError:
-        vector = np.full(1, np.nan)
-    if not np.isfinite(vector).all():
-        raise InputError(f"{where}: expected finite numbers after the word")
-    return vector
 
 
 class Verses(NamedTuple):

@@ -19,13 +19,10 @@ _BEFORE_A_CAPITAL = {".", "?", "!", ":", ";", "("}
 
 @functools.cache
 def ask() -> tuple[list[Question], list[Question]]:
-    """Questions of the King James Bible: a verse with one name left out.
+    """Questions to train and to validate with: a verse without one name.
 
     The passage is the 20 verses before it. The last tenth of every book is
     for validation, passages included.
-
-    Returns:
-        Questions for training and for validation.
     """
     verses = bible.verses("kjv")
     words = [WORD.findall(verse.text) for verse in verses]
