@@ -1,4 +1,4 @@
-"""Weights have the same paths in every instance, and old files load."""
+"""Paths of weights: fixed names, maps, files of 0.1, Orbax' checkpoints."""
 
 import re
 import zipfile
@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from descriptors import LAYERS, SEQUENCE_LAYERS, D, T, randomize
+from descriptors import LAYERS, SEQUENCE_LAYERS, B, D, T, U, randomize
 
 import keras_ln
 
@@ -151,3 +151,26 @@ def test_one_initializer_of_several_weights():
         assert (one != two).all(), seed
     one, two = gammas_of(keras.initializers.RandomNormal(1.0, 0.1, seed=1))
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_a_checkpoint_loads_into_a_second_model(row, tmp_path):
+    def make():
+        inputs = keras.Input(row.input_shape[1:])
+        layer = row.make(name="layer")
+        model = keras.Sequential([inputs, layer], name="model")
+        model.compile("adam", "mse")
+        return model
+
+    saved, loaded = randomize(make()), randomize(make(), seed=1)
+    x = np.random.default_rng(0).normal(size=row.input_shape)
+    callback = keras.callbacks.OrbaxCheckpoint(
+        tmp_path / "checkpoint", save_on_background=False
+    )
+    saved.fit(x, np.zeros((B, U)), verbose=0, callbacks=[callback])
+    loaded.load_weights(tmp_path / "checkpoint")
+    for new, old in zip(loaded.weights, saved.weights, strict=True):
+        np.testing.assert_array_equal(
+            new.numpy(), old.numpy(), err_msg=new.path
+        )

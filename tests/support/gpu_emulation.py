@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import keras
+import pytest
 
 from keras_ln.engine import gpu as cuda
 
@@ -167,3 +168,12 @@ def use(monkeypatch, device=0, library=None):
     made_anew = functools.cache(cuda._new_operation)
     monkeypatch.setattr(cuda, "_operation", made_anew)
     return made
+
+
+if __name__ == "__main__":  # The child of the check of GPU kernels.
+    from keras_ln.gpu import child
+
+    library, problems = sys.argv[1:]
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, library=library)
+        child.main(problems)
