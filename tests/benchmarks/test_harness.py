@@ -155,24 +155,3 @@ if keras.backend.backend() == "torch":
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
         assert harness.device(2) == "a GPU"
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        b"a,b\n1,2\n",
-        b"\xff\xfe\x00\x01",
-        b"run,op,sizes,mode,provider,p50_ms\na,A,3,graph,keras_ln\n",
-    ],
-    ids=["other columns", "no text", "cut off"],
-)
-def test_what_cannot_be_added_to_is_refused_at_once(
-    kept, tmp_path, monkeypatch
-):
-    path = tmp_path / "kept.csv"
-    path.write_bytes(kept)
-    monkeypatch.setattr(harness, "measure", lambda *args: pytest.fail("timed"))
-    module = importlib.import_module("benchmarks.layer_normalization")
-    with pytest.raises(SystemExit, match="--output: .*kept.csv has other rows"):
-        module.main(["--smoke", "--output", str(path)])
-    assert path.read_bytes() == kept

@@ -1,13 +1,12 @@
 """Batches of data: what is in them, and in which order."""
 
 import itertools
-import unicodedata
 
 import keras
 import numpy as np
 import pytest
 from common import runs
-from common.datasets import books, captions, cloze, plain_text
+from common.datasets import books, captions, cloze
 
 
 def _books(count=700, length=9):
@@ -178,13 +177,3 @@ def test_short_texts_are_held_out_as_a_whole():
     # Of few, the end of the last.
     train, test = books._split([15] * 10)
     assert [*test] == [*range(143, 149)] and train[-1] < 143 - 2
-
-
-def test_words_of_every_script():
-    """Marks belong to the letters before them."""
-    words = ["été", "हिन्दी", "किताब", "می\u200cخواهم", "don't"]
-    text = " ".join(words)
-    assert plain_text.tokens(unicodedata.normalize("NFD", text)) == words
-    assert plain_text.tokens("a_b, well-nigh… x\u0301y") == [
-        *("a", "b", ",", "well-nigh", "…", "x\u0301y")
-    ]

@@ -173,38 +173,6 @@ def test_a_comparison_is_kept(compared, kept, tmp_path, capsys):
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("comparison.csv", None),
-        ("args.json", "[1]"),
-        ("*/args.json", "[" * 100_000),
-        ("*/environment.json", "3"),
-        ("*/metrics.json", "[1]"),
-        ("*/metrics.json", None),
-        ("*/history.csv", "updates\n" + "1" * 200_000),
-        ("*/history.csv", "updates\nx"),
-        ("*/history.csv", "\xff\0"),
-    ],
-)
-def test_a_damaged_comparison_is_not_kept(
-    name, content, compared, kept, tmp_path, capsys
-):
-    folder = tmp_path / "runs"
-    for path in compared.rglob("*"):
-        if path.suffix in (".json", ".csv"):
-            own = folder / path.relative_to(compared)
-            own.parent.mkdir(parents=True, exist_ok=True)
-            own.write_bytes(path.read_bytes())
-    for path in folder.glob(name):
-        if content is None:
-            path.unlink()
-        else:
-            path.write_text(content, encoding="latin-1")
-    refusal(capsys, results.main, "keep", folder, "digits")
-    assert not [*kept.iterdir()]
-
-
 def _written(path, *members):
     with zipfile.ZipFile(path, "w") as archive:
         for info, content in members:

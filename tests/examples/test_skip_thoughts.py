@@ -166,15 +166,6 @@ def _lookup(vectors):
     return lambda sentences: np.stack([vectors[s] for s in sentences])
 
 
-def test_pair_features():
-    u, v = np.random.default_rng(1).normal(size=(2, 5, 3))
-    found = evaluation.pair_features(u, v)
-    for row, a, b in zip(found, u, v, strict=True):
-        expected = [abs(x - y) for x, y in zip(a, b, strict=True)]
-        expected += [x * y for x, y in zip(a, b, strict=True)]
-        np.testing.assert_allclose(row, expected, rtol=1e-15)
-
-
 def test_spread_scores():
     scores = np.array([1, 1.25, 2, 2.885, 3.5, 4.9, 5])
     expected = np.zeros((len(scores), 5))
@@ -237,12 +228,9 @@ def test_relatedness():
     )
     found = evaluation.relatedness(sick, _lookup(vectors))
     # One regression per penalty, the best of which on the trial pairs counts.
-    features = [
-        evaluation.pair_features(
-            _lookup(vectors)(pairs.first), _lookup(vectors)(pairs.second)
-        )
-        for pairs in sick
-    ]
+    of = _lookup(vectors)
+    both = [(of(pairs.first), of(pairs.second)) for pairs in sick]
+    features = [np.hstack([abs(u - v), u * v]) for u, v in both]
     results = []
     for exponent in range(9):
         model = evaluation.SpreadRegression(2**exponent)
