@@ -137,7 +137,7 @@ def planned(devices, call, units, format, batch=None):
         return planned(devices, call, units, format)
     if wrong is not None:
         return wrong, {}
-    space = {}
+    space: dict = {}
     for device, found in plans.items():
         gpu.gpu().keep(found, device)
         for name, size in gpu.gpu().workspace(found, device, batch).items():
