@@ -23,7 +23,7 @@ from problems import (
 )
 
 import keras_ln_kernels
-from keras_ln_kernels import call, damage, library
+from keras_ln_kernels import call, digest, library
 
 SIZES = B, T, D, U = 2, 3, 4, 5
 NEEDED = ("x", "kernel", "recurrent_kernel", "final_h", "final_c")
@@ -272,14 +272,14 @@ def test_a_library_whose_highest_bytes_come_first(monkeypatch, tmp_path):
     elf.write_bytes(start.ljust(54, b"\0") + struct.pack(">5H", 56, 0, 0, 0, 0))
     for order in ("big", "little"):
         monkeypatch.setattr(
-            damage,
+            digest,
             "sys",
             types.SimpleNamespace(byteorder=order, platform="linux"),
         )
-        monkeypatch.setattr(damage, "_MACHINES", {})
+        monkeypatch.setattr(digest, "_MACHINES", {})
         wrong = built if order == "big" else elf
         for path in (built, elf):
-            reason = damage.damage(path, built_here=False)
+            reason = digest.damage(path, built_here=False)
             assert (reason is None) == (path != wrong), reason
 
 

@@ -106,7 +106,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As in Keras; `AttributeError` for another value of some arguments."""
-        if name in _FIXED and vars(self).get(name, value) != value:
+        made = "settings_names" in vars(self)
+        if made and name in _FIXED and getattr(self, name, value) != value:
             raise AttributeError(
                 f"`{name}` cannot be changed: the cell was made with it. Make "
                 f"a new cell. Received: {name}={value!r}"
