@@ -5,12 +5,9 @@ import functools
 import importlib.util
 import os
 import platform
-import re
-import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -67,22 +64,6 @@ def warn_of_load() -> None:
         )
 
 
-def threads() -> int:
-    """The number of threads with which the framework computes on a CPU.
-
-    TensorFlow and XLA ignore the variable that limits torch.
-    """
-    backend = keras.backend.backend()
-    if backend == "torch":
-        return sys.modules[backend].get_num_threads()
-    asked = os.environ.get("TF_NUM_INTRAOP_THREADS")
-    if asked and backend == "tensorflow":
-        return int(asked)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def count(args: Namespace) -> int:
     """The devices that share a batch."""
     return 1 if args.distribute == "none" else len(names())
@@ -136,7 +117,6 @@ def facts(seconds: float) -> dict[str, Any]:
     """The content of `environment.json` for a run of this duration."""
     backend = keras.backend.backend()
     return {
-        "commit": _commit(),
         "keras_ln": keras_ln.__version__,
         "kernels": keras_ln.engine.kernels(),
         "backend": backend,
@@ -144,27 +124,7 @@ def facts(seconds: float) -> dict[str, Any]:
         "keras": keras.__version__,
         backend: sys.modules[backend].__version__,
         "machine": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
         "cores": os.cpu_count(),
-        "threads": threads(),
         "devices": names(),
         "training_minutes": round(seconds / 60, 3),
     }
-
-
-def _commit() -> str:
-    """The commit of the code, and whether the code was changed since."""
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--abbrev=40"]
-    git += ["--always", "--dirty= and changes", "--exclude=*"]
-    try:
-        found = subprocess.run(git, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return found.stdout.strip()
-
-
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    text = path.read_text("utf-8") if path.exists() else ""
-    named = re.search(r"^model name\s*: *(.*)$", text, re.MULTILINE)
-    return named[1] if named else platform.processor()

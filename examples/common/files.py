@@ -122,17 +122,15 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes a whole JSON file, in the order given."""
-    write_text(path, as_json(value))
-
-
-def as_json(value: Any) -> str:
-    """The text that `write_json` writes."""
-    return json.dumps(value, indent=2) + "\n"
+    write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
     """Reads a JSON file."""
-    return parse_json(read_text(path), path)
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 def read_text(path: Path, fallback: str = "utf-8") -> str:
@@ -151,27 +149,14 @@ def read_text(path: Path, fallback: str = "utf-8") -> str:
     return text.replace("\r\n", "\n")
 
 
-def parse_json(text: str, source: object) -> Any:
-    """The value of a JSON text; an `InputError` names its source."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{source} cannot be read: {error}") from error
-
-
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes a whole CSV file whose columns are the keys, as first met."""
-    write_text(path, as_csv(rows))
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The text that `write_csv` writes."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue()
+    write_text(path, text.getvalue())
 
 
 def parse_table(text: str, source: object) -> list[dict[str, str]]:

@@ -78,30 +78,6 @@ def test_count(on_gpu, steps, trips, expected):
     assert names == ["next"] * on_gpu + ["pair", "inner"]
 
 
-def test_table_and_csv(tmp_path, capsys, monkeypatch):
-    def rows_of(chip, arguments):
-        assert arguments[:2] == ["--sizes", "2,3,4,5"]
-        values = dict.fromkeys(accelerator_kernels.COLUMNS, "")
-        values |= {"chip": accelerator_kernels.CHIPS[chip], "op": "LNGRU"}
-        steps = {"forward": 11, "backward": 15, "inference": 7}
-        return [
-            (values | {"phase": phase, "kernels_per_step": n}, [f"{phase}_k"])
-            for phase, n in steps.items()
-        ]
-
-    monkeypatch.setattr(accelerator_kernels, "rows_of", rows_of)
-    output, config = tmp_path / "kernels.csv", tmp_path / "gpu.txtpb"
-    config.touch()
-    files = f"--output {output} --target-config {config}"
-    accelerator_kernels.main(["--sizes", "2,3,4,5", "--list", *files.split()])
-    table = rows(output)
-    assert list(table[0]) == accelerator_kernels.COLUMNS
-    assert {row["chip"] for row in table} == {"H200", "TPU v5e"}
-    printed = capsys.readouterr().out
-    assert printed.splitlines()[-1].split() == ["LNGRU", *["11", "15", "7"] * 2]
-    assert "backward_k" in printed
-
-
 if importlib.util.find_spec("jax"):
     import jax
 

@@ -1,9 +1,7 @@
 """Times and memory are what the harness says they are."""
 
 import importlib
-import pathlib
 import re
-import shutil
 import time
 
 import keras
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 from scripts import rows
 
-from benchmarks import harness, memory, report
+from benchmarks import harness, report
 
 
 def test_steps_run_in_turn_each_after_its_product():
@@ -37,21 +35,6 @@ def test_steps_run_in_turn_each_after_its_product():
     assert np.median(times["a"]) < 5
 
 
-def test_calls_back_to_back_are_waited_for_once():
-    """As on a GPU; what cannot be launched apart is called once."""
-    calls = []
-    launched = harness.waiting(
-        {"mode": lambda: calls.append("launch")},
-        lambda result: (calls.append("wait"), time.sleep(0.03)),
-    )
-    steps = {**launched, "whole": lambda: calls.append("step")}
-    _, times = harness.in_turn(steps, rounds=1, calls=3)
-    usual = ["launch", "wait"]
-    assert calls[:-5] == [*usual, "step", *usual * 2, "step", "step"]
-    assert calls[-5:] == ["launch"] * 3 + ["wait", "step"]
-    assert 10 <= times["mode"][0] < 20
-
-
 def test_ratio_to_the_first_provider_of_each_mode(capsys):
     def row(provider, mode, time):
         figures = dict.fromkeys(harness.COLUMNS, time)
@@ -66,11 +49,6 @@ def test_ratio_to_the_first_provider_of_each_mode(capsys):
     lines = capsys.readouterr().out.splitlines()
     ratios = [line.split("ours/this")[1].split()[0] for line in lines]
     assert ratios == ["1.00", "0.25", "1.00", "2.00"]
-
-
-def test_a_child_that_fails_says_why():
-    with pytest.raises(RuntimeError, match="invalid choice: 'none'"):
-        memory.peaks(["--layer", "none"])
 
 
 @pytest.mark.parametrize(
@@ -111,13 +89,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         raise OSError("full")
     assert path.read_text() == "a,b\n1,\n,2\n"
     assert [*tmp_path.iterdir()] == [path]
-
-
-def test_a_table_written_again_is_the_same(tmp_path):
-    again = pathlib.Path(shutil.copy(report.SPEED, tmp_path))
-    of_jax = [r for r in rows(again) if r["run"] == "sequence_layers_jax"]
-    report.add(of_jax, "sequence_layers_jax", again)
-    assert again.read_bytes() == report.SPEED.read_bytes()
 
 
 def test_a_second_run_keeps_other_sizes_and_providers(tmp_path):

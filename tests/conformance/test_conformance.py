@@ -5,15 +5,12 @@ import inspect
 import json
 
 import descriptors
-import golden_data
 import keras
 import numpy as np
 import pytest
 from arrays import close
 from descriptors import (
     BY_NAME,
-    CELLS,
-    LAYERS,
     ROWS,
     SEQUENCE_LAYERS,
     B,
@@ -30,7 +27,6 @@ from layer_calls import call, example
 from tolerances import SAME_PROGRAM
 
 import keras_ln
-from keras_ln import ops
 
 # A value other than the default for every constructor argument there is.
 OTHER_VALUES = {
@@ -240,11 +236,6 @@ def test_output_shapes_and_masks(row):
         assert (mask is not None) == return_sequences
 
 
-def test_cells_and_layers_come_in_pairs():
-    assert {row.cell for row in SEQUENCE_LAYERS} == {row.name for row in CELLS}
-    assert len(LAYERS) + len(CELLS) == len(ROWS)
-
-
 def public_layers():
     """Names in `keras_ln.__all__` that are layers or cells."""
     found = {}
@@ -271,19 +262,6 @@ def test_row_tells_the_truth(row):
         assert type(layer.cell) is cell_class
     if row.is_cell:
         assert layer.output_size == row.arguments["units"]
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_row_of_a_recurrent_layer_is_complete(row):
-    """What tests take from it."""
-    assert row.oracle and row.twin and row.cell_name and row.options
-    assert row.op in ops.__all__
-    cell = descriptors.BY_NAME[row.cell]
-    assert (cell.op, cell.oracle, cell.weights) == (
-        *(row.op, row.oracle, row.weights),
-    )
-    with_goldens = {name for name, _ in golden_data.SEQUENCES.values()}
-    assert row.name in with_goldens
 
 
 def _order(row):

@@ -102,19 +102,3 @@ def test_pages(path):
     if path == ROOT / "docs" / "index.md":
         found = [fault for fault in found if "{toctree}" not in fault]
     assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("what", RAW)
-def test_what_shows_raw_is_found(what):
-    assert [*raw(RAW[what][1])]
-    assert [*raw("```{image} a.png\n```")]
-
-
-def test_wrong_links_are_found(tmp_path):
-    page = tmp_path / "page.md"
-    stub = min(STUBS)
-    page.write_text(
-        "# A title, 2\n[a](#a-title-2) [b](page.md#a-title-2) [c](https://x.org)"
-        f"\n[d](none.md) [e](#a-title) [f]({stub})\n```\n[g](none.md)\n```\n"
-    )
-    assert len([*faults(page)]) == 3

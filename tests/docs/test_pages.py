@@ -1,6 +1,5 @@
 """The site without building it: code on its pages, names, notebooks."""
 
-import json
 import os
 import re
 import subprocess
@@ -111,21 +110,3 @@ def public():
 
 def test_every_public_name_has_its_place():
     assert documented() == public()
-
-
-@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")))
-def test_notebooks(path):
-    """Written as they are run: in Colab by the first cell of code."""
-    cells = json.loads(path.read_text())["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    for cell in code:
-        assert cell["outputs"] == []
-        assert cell["execution_count"] is None
-    address = pages.load("extensions/repository.py").ADDRESS
-    assert f"pip install -q git+{address}\n" in code[0]["source"] + "\n"
-    place = path.relative_to(ROOT).as_posix()
-    colab = address.replace(
-        "//github.com", "//colab.research.google.com/github"
-    )
-    assert f"({colab}/blob/main/{place})" in cells[0]["source"]
-    assert cells[-1]["source"].startswith("## Conclusion\n")

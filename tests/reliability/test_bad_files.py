@@ -1,5 +1,7 @@
 """Files that are cut off, damaged, of another model, or hostile."""
 
+import hashlib
+import io
 import json
 import pathlib
 import zipfile
@@ -28,44 +30,32 @@ def weights_of(model):
 
 @pytest.fixture(scope="module")
 def backup(tmp_path_factory):
-    """A backup of one epoch, its file and what it holds."""
+    """The content of the backup of one epoch."""
     path = tmp_path_factory.mktemp("backup") / "backup.npz"
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
     model.compile("adam", "mse")
-    saver = Backup(path)
-    model.fit(np.ones((4, 3)), np.ones((4, 4)), verbose=0, callbacks=[saver])
-    return path.read_bytes(), saver._read()
-
-
-def same(found, right):
-    return found[0] == right[0] and all(
-        a.dtype == b.dtype and np.array_equal(a, b)
-        for a, b in zip(found[1], right[1], strict=True)
-    )
+    backup = [Backup(path)]
+    model.fit(np.ones((4, 3)), np.ones((4, 4)), verbose=0, callbacks=backup)
+    return path.read_bytes()
 
 
 @pytest.mark.promise("a backup is cut off, or has flipped bits")
-def test_a_damaged_backup_is_refused_or_whole(backup, tmp_path):
-    whole, right = backup
-    path = tmp_path / "backup.npz"
+def test_a_damaged_backup_is_refused(backup, tmp_path):
+    whole, path = backup, tmp_path / "backup.npz"
     path.write_bytes(whole)
-    assert same(Backup(path)._read(), right)
+    assert Backup(path).epoch == 1
     rng = np.random.default_rng(5)
     damaged = [whole[:size] for size in range(0, len(whole), 97)]
     for position in rng.integers(len(whole), size=200):
         flipped = bytearray(whole)
         flipped[position] ^= 1 << rng.integers(8)
         damaged.append(bytes(flipped))
-    refused = 0
     for content in damaged:
         path.write_bytes(content)
-        try:
-            assert same(Backup(path)._read(), right)
-        except InputError as error:
-            assert "backup.npz cannot be read" in str(error)
-            refused += 1
-    # Times, permissions and the like are the bytes that do not matter.
-    assert 0.5 * len(damaged) < refused < len(damaged)
+        with pytest.raises(
+            InputError, match="backup.npz cannot be read .*remove the folder"
+        ):
+            Backup(path)
 
 
 class Payload:
@@ -83,116 +73,58 @@ def test_a_pickle_in_a_backup_is_not_opened(tmp_path):
     marker, path = tmp_path / "marker", tmp_path / "backup.npz"
     array = np.empty(1, object)
     array[0] = Payload(marker)
-    np.savez(path, state=array)
-    with np.load(path, allow_pickle=True) as file:
+    content = io.BytesIO()
+    np.savez(content, state=array)
+    content.seek(0)
+    with np.load(content, allow_pickle=True) as file:
         assert file["state"].shape == (1,)
     assert marker.exists()  # It would have worked.
     marker.unlink()
-    with pytest.raises(InputError, match="backup.npz cannot be read"):
-        Backup(path)
+    content = content.getvalue()
+    for digest in (b"", hashlib.sha256(content).digest()):
+        path.write_bytes(digest + content)
+        with pytest.raises(InputError, match="backup.npz cannot be read"):
+            Backup(path)
     assert not marker.exists()
 
 
-def rewritten(whole, path, change):
-    """A backup whose state is what `change` makes of it."""
-    path.write_bytes(whole)
-    with np.load(path) as file:
-        arrays = dict(file)
-    state = change(json.loads(str(arrays["state"])))
-    np.savez(path, **arrays | {"state": np.array(json.dumps(state))})
-    return path
-
-
 @pytest.mark.promise("a backup is cut off, or has flipped bits")
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda state: [], r"its state is \[\]"),
-        (lambda state: {}, "its epoch is None"),
-        (lambda state: state | {"epoch": "x"}, "its epoch is 'x'"),
-        (lambda state: state | {"epoch": -3}, "its epoch is -3"),
-        (lambda state: state | {"epoch": True}, "its epoch is True"),
-        (lambda state: state | {"stopped": 1}, "its stopped is 1"),
-        (lambda state: state | {"variables": -1}, "its variables is -1"),
-        (lambda state: state | {"arrays": "x"}, "its arrays is 'x'"),
-        (lambda state: state | {"arrays": 99}, "a\\d+ is not a file"),
-        (lambda state: state | {"callbacks": {}}, "its callbacks is {}"),
-        (lambda state: state | {"callbacks": [3]}, r"its callbacks are \[3\]"),
-        *(
-            (
-                lambda state, value=value: (
-                    state | {"callbacks": [{"rows": value}]}
-                ),
-                "in place of a state",
-            )
-            for value in ({"array": 99}, {"array": -1}, {"x": 1}, {"dict": 2})
-        ),
-    ],
-)
-def test_a_backup_with_something_else_in_it_is_refused(
-    backup, tmp_path, change, reason
-):
-    path = rewritten(backup[0], tmp_path / "backup.npz", change)
-    with pytest.raises(
-        InputError, match=f"backup.npz cannot be read .*{reason}.*remove the f"
-    ):
-        Backup(path)
-
-
-@pytest.mark.promise("a backup is cut off, or has flipped bits")
-def test_a_backup_of_other_callbacks_changes_nothing(tmp_path):
-    """Neither weights nor attributes, of whatever it has for one of them."""
+def test_a_backup_of_another_run_changes_nothing(tmp_path):
+    """Neither weights nor attributes."""
     path = tmp_path / "backup.npz"
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
-    model.compile("adam", "mse")
     x, y = np.ones((4, 3)), np.ones((4, 4))
     plateau = keras.callbacks.ReduceLROnPlateau("loss")
-    model.fit(x, y, verbose=0, callbacks=[plateau, Backup(path, [plateau])])
-    whole = path.read_bytes()
-    before = weights_of(model)
-    attributes = {**vars(plateau)}
 
-    def having(**values):
-        def change(state):
-            state["callbacks"][0].update(values)
-            return state
+    def dense(units=4, dtype="float32"):
+        model = keras.Sequential(
+            [keras.Input((3,)), keras.layers.Dense(units, dtype=dtype)]
+        )
+        model.compile("adam", "mse")
+        return model
 
-        return change
-
-    def load():
-        saver = Backup(path, [plateau])
+    def load(model, *callbacks):
+        saver = Backup(path, callbacks)
         saver.set_model(model)
         saver._load_model()
 
-    foreign = [
-        having(wait="x"),
-        having(wait=[1]),
-        having(on_epoch_end=3),
-        having(model=3),
-        having(params={"dict": {}}),
-        lambda state: state | {"callbacks": []},
-        lambda state: state | {"torch": [3]},
-        lambda state: state | {"torch": [{"array": 0}]},
-    ]
-    for change in foreign:
-        rewritten(whole, path, change)
-        with pytest.raises(InputError, match="has the state of another run"):
-            load()
-    # An array of another shape, or of the right one and another dtype.
-    path.write_bytes(whole)
-    with np.load(path) as file:
-        arrays = dict(file)
-    first = arrays["a0"]
-    dtypes = ("complex64", "int32", "float64", "U3")
-    for other in (first[:-1], *(first.astype(dtype) for dtype in dtypes)):
-        np.savez(path, **arrays | {"a0": other})
-        with pytest.raises(InputError, match="belongs to a different model"):
-            load()
-    for one, two in zip(before, weights_of(model), strict=True):
-        np.testing.assert_array_equal(one, two)
-    assert vars(plateau) == attributes
-    path.write_bytes(whole)
-    load()
+    model = dense()
+    model.fit(x, y, verbose=0, callbacks=[plateau, Backup(path, [plateau])])
+    attributes, right = {**vars(plateau)}, weights_of(model)
+    plateau.wait = attributes["wait"] + 5
+    for message, other, callbacks in (
+        ("belongs to a different model", dense(5), [plateau]),
+        ("belongs to a different model", dense(dtype="float64"), [plateau]),
+        ("has the state of another run", dense(), []),
+        ("has the state of another run", dense(), [keras.callbacks.History()]),
+    ):
+        before = weights_of(other)
+        with pytest.raises(InputError, match=message):
+            load(other, *callbacks)
+        np.testing.assert_equal(weights_of(other), before)
+        assert plateau.wait == attributes["wait"] + 5
+    load(other := dense(), plateau)
+    np.testing.assert_equal(weights_of(other), right)
+    assert vars(plateau) == attributes | {"_model": plateau._model}
 
 
 @pytest.mark.promise("a `.keras` or `.weights.h5` file is cut off")
