@@ -151,8 +151,11 @@ def _cell_of(layer: Any, layout: Layout, settings: dict[str, Any]) -> Any:
     settings = {**settings, **layout.settings}
     received = {argument: getattr(cell, argument) for argument in settings}
     segments = cell.equations.segments
+    # As `spec_of` reads it.
+    summed = "sum" in cell.normalize and getattr(cell, "groups", "") == "paper"
     if "groups" in settings and (
-        segments[cell.groups] == segments[settings["groups"]]
+        segments["all" if summed else cell.groups]
+        == segments[settings["groups"]]
     ):
         received["groups"] = settings["groups"]
     if received != settings:
@@ -214,6 +217,21 @@ def _arrays(
             "first."
         )
     return arrays
+
+
+def joined(arrays: Arrays, gates: Sequence[str]) -> Arrays:
+    """The arrays, with one gamma and one beta of the sum for all gates."""
+    for name in ("gamma", "beta"):
+        parts = [arrays.pop(f"{gate}_{name}") for gate in gates]
+        arrays[f"sum_{name}"] = np.concatenate(parts)
+    return arrays
+
+
+def epsilon_of(weights: Any) -> dict[str, float]:
+    """The epsilon of a module's norms; a `state_dict()` does not contain it."""
+    modules = weights.modules() if hasattr(weights, "modules") else ()
+    found = {module.eps for module in modules if hasattr(module, "eps")}
+    return {"epsilon": found.pop()} if found else {}
 
 
 def _check_fit(layer: Any, shapes: dict[str, Any], arrays: Arrays) -> None:

@@ -9,9 +9,7 @@ import numbers
 import sys
 from typing import Any
 
-import numpy as np
-
-from keras_ln.compat.layouts import Arrays, Layout, load
+from keras_ln.compat.layouts import Arrays, Layout, joined, load
 from keras_ln.engine import arguments
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
@@ -88,15 +86,9 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
 
     def arrange(cell: Any, arrays: Arrays) -> Arrays:
         kernel = arrays.pop("kernel")
-        rows = {
-            "kernel": kernel[: -cell.units],
-            "recurrent_kernel": kernel[-cell.units :],
-        }
+        arrays["kernel"] = kernel[: -cell.units]
+        arrays["recurrent_kernel"] = kernel[-cell.units :]
         arrays["forget_beta"] += forget_bias
-        for name in ("gamma", "beta"):
-            rows[f"sum_{name}"] = np.concatenate(
-                [arrays.pop(f"{gate}_{name}") for gate in _GATES]
-            )
-        return rows | arrays
+        return joined(arrays, _GATES)
 
     return load(dataclasses.replace(_LSTM, arrange=arrange), layer, weights)

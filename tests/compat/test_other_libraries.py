@@ -1,4 +1,4 @@
-"""Ours against TensorFlow-Addons and haste as they are installed.
+"""Ours against TensorFlow-Addons, haste and torchaudio as installed.
 
 tests/peers/run.py installs them, lets them compute and starts these tests.
 """
@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from peer_goldens import GOLDEN, check, read
+from peer_goldens import GOLDEN, UNITS, check, read
 
 import keras_ln
 from keras_ln import compat
@@ -38,6 +38,32 @@ def fresh():
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients(case, use_fused):
     check(case, fresh()[case], use_fused)
+
+
+def test_torchaudio():
+    """Of several layers, given as a module."""
+    # Here, as pytest imports every file to look for examples in it.
+    import torch
+    from torchaudio.models.rnnt import _CustomLSTM
+
+    rng = np.random.default_rng(0)
+    arguments = compat.torchaudio_lstm_arguments(UNITS)
+    modules, layers = torch.nn.ModuleList(), []
+    for features in (3, UNITS):
+        modules.append(_CustomLSTM(features, UNITS, True, 1e-3).double())
+        layers.append(
+            keras_ln.LNLSTM(return_sequences=True, dtype="float64", **arguments)
+        )
+    with torch.no_grad():
+        for weight in modules.parameters():
+            weight.copy_(torch.tensor(rng.normal(size=weight.shape)))
+    compat.load_torchaudio_lstm(layers, modules)
+    x = rng.normal(size=(2, 7, 3))
+    theirs = torch.tensor(x).transpose(0, 1)
+    for module in modules:
+        theirs, _ = module(theirs, None)
+    expected = theirs.detach().transpose(0, 1).numpy()
+    close(layers[1](layers[0](x)), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_files_that_are_kept():

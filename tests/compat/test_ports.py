@@ -73,6 +73,56 @@ def fastrnns(weights, x):
     return np.stack(outputs, axis=1)
 
 
+def one_sum(weights, x, names, gates, epsilon, bias=0.0):
+    """An LSTM that normalises x W + h R + bias in as many parts as names."""
+    h, c, outputs = np.zeros((B, U)), np.zeros((B, U)), []
+    w = weights.get
+
+    def site(name, z):
+        gamma, beta = w(f"{name}.weight"), w(f"{name}.bias")
+        return normalized(z, gamma, beta, epsilon)
+
+    for t in range(T):
+        z = x[:, t] @ w(names[0]).T + h @ w(names[1]).T + bias
+        parts = np.split(z, len(gates) - 1, axis=1)
+        z = [site(n, part) for n, part in zip(gates, parts, strict=False)]
+        i, f, g, o = np.split(np.concatenate(z, axis=1), 4, axis=1)
+        c = site(gates[-1], sigmoid(f) * c + sigmoid(i) * np.tanh(g))
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.stack(outputs, axis=1)
+
+
+def torchaudio(weights, x):
+    """_CustomLSTM of torchaudio/models/rnnt.py, whose epsilon is 1e-3."""
+    names = ("x2g.weight", "p2g.weight")
+    return one_sum(weights, x, names, ("g_norm", "c_norm"), 1e-3)
+
+
+def icefall(weights, x):
+    """LayerNormLSTM of icefall's transducer/rnn.py."""
+    gates = [f"layernorm_{gate}" for gate in ("i", "f", "cx", "o", "cy")]
+    bias = weights.get("bias_ih", 0.0) + weights.get("bias_hh", 0.0)
+    return one_sum(weights, x, ("weight_ih", "weight_hh"), gates, 1e-5, bias)
+
+
+def dreamer(weights, x, names, x_first, constant=-1.0):
+    """GRUCell of Dreamer v2, and v3 of 2023, over x (B, T, D)."""
+    kernel, bias, gamma, beta = map(weights.get, names.split())
+    kernel = kernel.T if "." in names else kernel
+    h, outputs = np.zeros((B, U)), []
+    for t in range(T):
+        both = [x[:, t], h] if x_first else [h, x[:, t]]
+        z = np.concatenate(both, axis=1) @ kernel
+        z = normalized(z if bias is None else z + bias, gamma, beta, 1e-3)
+        reset, cand, update = np.split(z, 3, axis=1)
+        cand = np.tanh(sigmoid(reset) * cand)
+        update = sigmoid(update + constant)
+        h = update * cand + (1 - update) * h
+        outputs.append(h)
+    return np.stack(outputs, axis=1)
+
+
 def drawn(shapes):
     rng = np.random.default_rng(0)
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}
@@ -160,6 +210,110 @@ def test_fastrnns():
     check(make, compat.load_fastrnns_lstm, fastrnns, weights)
 
 
+TORCHAUDIO_SHAPES = {"x2g.weight": (4 * U, D), "p2g.weight": (4 * U, U)}
+TORCHAUDIO_SHAPES |= {
+    f"{norm}.{name}": size
+    for norm, size in (("g_norm", 4 * U), ("c_norm", U))
+    for name in ("weight", "bias")
+}
+ICEFALL_SHAPES = {"weight_ih": (4 * U, D), "weight_hh": (4 * U, U)}
+ICEFALL_SHAPES |= {
+    f"layernorm_{gate}.{name}": U
+    for gate in ("i", "f", "cx", "o", "cy")
+    for name in ("weight", "bias")
+}
+BIASES = {"bias_ih": 4 * U, "bias_hh": 4 * U}
+# The names of Dreamer's weights, and whether the rows of x are first.
+DREAMERS = [
+    ("dense/kernel:0 dense/bias:0 norm/gamma:0 norm/beta:0", True),
+    ("gru/kernel - gru/norm/scale gru/norm/bias", False),
+    ("layers.GRU_linear.weight - x.GRU_norm.weight x.GRU_norm.bias", True),
+    ("linear.weight linear.bias layer_norm.weight layer_norm.bias", False),
+]
+
+
+def dreamer_shapes(names):
+    kernel, *vectors = names.replace("- ", "").split()
+    size = (D + U, 3 * U)
+    shapes = {kernel: size[::-1] if "." in kernel else size}
+    return shapes | dict.fromkeys(vectors, 3 * U)
+
+
+def test_torchaudio():
+    arguments = compat.torchaudio_lstm_arguments(U)
+    make = functools.partial(keras_ln.LNLSTM, **arguments)
+    weights = drawn(TORCHAUDIO_SHAPES)
+    check(make, compat.load_torchaudio_lstm, torchaudio, weights)
+
+
+@pytest.mark.parametrize("biases", [BIASES, {}])
+def test_icefall(biases):
+    arguments = compat.icefall_lstm_arguments(U, bias=bool(biases))
+    make = functools.partial(keras_ln.LNLSTM, **arguments)
+    weights = drawn(ICEFALL_SHAPES | biases)
+
+    def load(layer, arrays):
+        if biases and arrays is not weights:  # Each has the sum's gradient.
+            arrays = arrays | {"bias_hh": np.zeros(4 * U)}
+        return compat.load_icefall_lstm(layer, arrays)
+
+    check(make, load, icefall, weights)
+
+
+@pytest.mark.parametrize(("names", "x_first"), DREAMERS)
+def test_dreamer(names, x_first):
+    arguments = compat.dreamer_gru_arguments(U, bias="-" not in names)
+    weights = drawn(dreamer_shapes(names))
+
+    def load(layer, arrays):
+        loaded = compat.load_dreamer_gru(layer, arrays)
+        if arrays is not weights:  # A gradient has no constant in it.
+            beta = getattr(loaded, "cell", loaded).sum_beta
+            beta.assign(beta + 1.0 * (np.arange(3 * U) < U))
+        return loaded
+
+    check(
+        functools.partial(keras_ln.LNGRU, **arguments),
+        load,
+        functools.partial(dreamer, names=names, x_first=x_first),
+        weights,
+    )
+
+
+def test_a_new_layer_of_dreamer_starts_as_dreamers():
+    """Its config holds the initializer."""
+    layer = keras_ln.LNGRU(**compat.dreamer_gru_arguments(U))
+    layer = keras_ln.LNGRU.from_config(layer.get_config())
+    layer.build((None, None, D))
+    np.testing.assert_array_equal(
+        layer.cell.sum_beta, np.repeat([-1.0, 0.0, 0.0], U)
+    )
+
+
+@pytest.mark.parametrize("load", ["torchaudio_lstm", "dreamer_gru"])
+def test_the_epsilon_of_a_module(load):
+    """A layer with another one is refused."""
+    import torch  # Of the backend that runs this test.
+
+    module = torch.nn.Module()
+    if load == "dreamer_gru":
+        make = functools.partial(keras_ln.LNGRU, U, normalize=("sum",))
+        module.linear = torch.nn.Linear(D + U, 3 * U, bias=False)
+        module.layer_norm = torch.nn.LayerNorm(3 * U, eps=1e-4)
+    else:
+        arguments = compat.torchaudio_lstm_arguments(U)
+        del arguments["epsilon"]
+        make = functools.partial(keras_ln.LNLSTM, **arguments)
+        module.x2g = torch.nn.Linear(D, 4 * U, bias=False)
+        module.p2g = torch.nn.Linear(U, 4 * U, bias=False)
+        module.g_norm = torch.nn.LayerNorm(4 * U, eps=1e-4)
+        module.c_norm = torch.nn.LayerNorm(U, eps=1e-4)
+    load = getattr(compat, f"load_{load}")
+    load(make(epsilon=1e-4), module)
+    with pytest.raises(ValueError, match=r"epsilon=0.0001.*epsilon=0.001"):
+        load(make(epsilon=1e-3), module)
+
+
 def test_layers_and_directions_of_fastrnns():
     """Names as its modules make them, in any order."""
     cells = {
@@ -214,6 +368,26 @@ def test_layers_and_directions_of_fastrnns():
             *(FASTRNNS, FASTRNNS_SHAPES),
             {"carry_normalized_state": False, "use_bias": True}
             | {"epsilon": 1e-3},
+        ),
+        (
+            *(compat.load_torchaudio_lstm, keras_ln.LNLSTM),
+            *(TF1 | {"groups": "all"}, TORCHAUDIO_SHAPES),
+            {"normalize": ("kernel", "state"), "groups": "gate"}
+            | {"carry_normalized_state": False, "use_bias": True},
+        ),
+        (
+            *(compat.load_icefall_lstm, keras_ln.LNLSTM),
+            *(TF1 | {"epsilon": 1e-5}, ICEFALL_SHAPES),
+            {"normalize": ("kernel", "state"), "groups": "paper"}
+            | {"carry_normalized_state": False, "use_bias": True}
+            | {"epsilon": 1e-3},
+        ),
+        (
+            *(compat.load_dreamer_gru, keras_ln.LNGRU),
+            {"normalize": ("sum",), "epsilon": 1e-3},
+            dreamer_shapes(DREAMERS[1][0]),
+            {"normalize": ("kernel",), "groups": "gate", "use_bias": True}
+            | {"epsilon": 1e-5},
         ),
     ],
 )
@@ -275,6 +449,8 @@ def test_what_is_refused():
         ValueError, match="each of fastrnns' LayerNormLSTM: only one"
     ):
         compat.load_fastrnns_lstm([layer, layer], weights)
+    with pytest.raises(ValueError, match="among its names. Received: .*kernel"):
+        compat.load_dreamer_gru(keras_ln.LNGRU(U), {"kernel": weights})
     for wrong in ({**weights, "other": 0}, {"weight_ih": 0}, [0]):
         with pytest.raises(ValueError, match="must be fastrnns' LayerNormLSTM"):
             compat.load_fastrnns_lstm(layer, wrong)

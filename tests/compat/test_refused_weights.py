@@ -85,6 +85,30 @@ LOADERS = {
         keras_ln.LNLSTM(UNITS, carry_normalized_state=True, use_bias=False),
         {"weight_ih": (G, 3), "weight_hh": (G, UNITS)} | NORMS,
     ),
+    "load_torchaudio_lstm": (
+        compat.load_torchaudio_lstm,
+        keras_ln.LNLSTM(**compat.torchaudio_lstm_arguments(UNITS)),
+        {"x2g.weight": (G, 3), "p2g.weight": (G, UNITS)}
+        | {"g_norm.weight": G, "g_norm.bias": G}
+        | {"c_norm.weight": UNITS, "c_norm.bias": UNITS},
+    ),
+    "load_icefall_lstm": (
+        compat.load_icefall_lstm,
+        keras_ln.LNLSTM(**compat.icefall_lstm_arguments(UNITS)),
+        {"weight_ih": (G, 3), "weight_hh": (G, UNITS)}
+        | {"bias_ih": G, "bias_hh": G}
+        | {
+            f"layernorm_{gate}.{kind}": UNITS
+            for gate in ("i", "f", "cx", "o", "cy")
+            for kind in ("weight", "bias")
+        },
+    ),
+    "load_dreamer_gru": (
+        compat.load_dreamer_gru,
+        keras_ln.LNGRU(**compat.dreamer_gru_arguments(UNITS)),
+        {"linear.weight": (3 * UNITS, 3 + UNITS)}
+        | {"layer_norm.weight": 3 * UNITS, "layer_norm.bias": 3 * UNITS},
+    ),
 }
 BAD_DTYPES = ("int32", "int64", "bool", "complex64", "complex128", "U9", "O")
 

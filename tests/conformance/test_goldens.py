@@ -7,6 +7,7 @@ from arrays import close
 from backend_gradients import value_and_gradients
 from descriptors import BY_NAME
 from golden_data import LAYER_NORMS, SEQUENCES
+from recurrence import SHARED
 from reference import gradients
 from reference.bn_lstm import bn_lstm
 from reference.norms import layer_norm, weight_norm_dense
@@ -120,7 +121,8 @@ def oracle_of(layer, arguments):
     """The oracle of a case, and its options."""
     if layer == "BNLSTM":
         return bn_lstm, {"training": True}
-    return BY_NAME[layer].oracle, arguments
+    shared = {n: v for n, v in arguments.items() if n in SHARED}
+    return BY_NAME[layer].oracle, shared
 
 
 OF_ORACLES = {

@@ -3,8 +3,8 @@
 Run it with the Python of the tests. In build/peers it sets up what the
 comparison needs and the tests have not: an environment of TensorFlow-Addons,
 whose last release takes TensorFlow 2.15 and Python 3.11 at most; four that see
-the packages of the tests too, with haste, tf2onnx, the ONNX runtime and Orbax,
-with what writes and runs exported models, with the tools of
+the packages of the tests too, with haste, torchaudio, tf2onnx, the ONNX runtime
+and Orbax, with what writes and runs exported models, with the tools of
 docs/guides/other_tools.md, and with PyInstaller; and tensorflow.js, which takes
 Node and npm. Then it runs the tests that are marked `peers`. Arguments are
 pytest's.
@@ -75,6 +75,7 @@ def others():
             if not Path(place, "nvcc").exists()
         )
         run(*install, "--no-deps", "--no-build-isolation", HASTE, PATH=path)
+        run(*install, "--no-deps", "torchaudio")
         (folder / "complete").touch()
     return python
 

@@ -47,6 +47,7 @@ SEQUENCES = {
     ),
     "gru_gate_reset": ("LNGRU", {"groups": "gate"}),
     "gru_all": ("LNGRU", {"groups": "all"}),
+    "gru_sum_reset": ("LNGRU", {"normalize": ("sum",), "use_sum_bias": True}),
 }
 LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
 
