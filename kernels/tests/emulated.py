@@ -44,8 +44,7 @@ def build(folder, plans, *flags, sources=SOURCES, processes=2):
             f"template __global__ void {name}(Sequence);\n"
             for name in names[i::processes]
         ]
-        includes = '#include "kernels.h"\n#include "meetings.h"\n'
-        texts[f"kernels{i}"] = includes + "".join(made)
+        texts[f"kernels{i}"] = '#include "kernels.h"\n' + "".join(made)
     command = [*compiler(), *FLAGS, *flags]
 
     def compiled(name):

@@ -1,6 +1,4 @@
-"""A GPU as the emulation is one: launches on arrays of NumPy, and times."""
-
-import statistics
+"""A GPU as the emulation is one: launches on arrays of NumPy."""
 
 import torch
 
@@ -8,15 +6,14 @@ from keras_ln_kernels import gpu
 
 
 class Real:
-    """A GPU by the driver, with the methods of `emulated.Emulation`."""
+    """A GPU by the driver, with the method `launch` of `emulated.Emulation`."""
 
-    def __init__(self, images):
+    def __init__(self):
         torch.zeros(1, device="cuda")
-        self.gpu = gpu.Gpu(images=images)
-        self.name = torch.cuda.get_device_name()
+        self.gpu = gpu.Gpu()
 
     def launch(self, plan, arrays, batch, steps, **options):
-        """A launch on arrays of NumPy, and `again`, the same without them."""
+        """A launch on arrays of NumPy."""
         tensors = {
             name: torch.from_numpy(a).cuda()
             for name, a in arrays.items()
@@ -25,31 +22,11 @@ class Real:
         for name, size in self.gpu.workspace(plan, 0, batch).items():
             tensors[name] = torch.empty(size, dtype=torch.uint8, device="cuda")
         places = {name: t.data_ptr() for name, t in tensors.items()}
-
-        def again():
-            stream = torch.cuda.current_stream().cuda_stream
-            self.gpu.launch(
-                plan, places, batch, steps, device=0, stream=stream, **options
-            )
-
-        self.again, self.kept = again, tensors
-        again()
+        stream = torch.cuda.current_stream().cuda_stream
+        self.gpu.launch(
+            plan, places, batch, steps, device=0, stream=stream, **options
+        )
         torch.cuda.synchronize()
         for name, a in arrays.items():
             if a is not None:
                 a[...] = tensors[name].cpu().numpy()
-
-    def milliseconds(self, call, times=20):
-        """Of one call among calls back to back, by events; of five medians."""
-        for _ in range(3):
-            call()
-        found = []
-        for _ in range(5):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in "ab")
-            start.record()
-            for _ in range(times):
-                call()
-            end.record()
-            end.synchronize()
-            found.append(start.elapsed_time(end) / times)
-        return statistics.median(found)

@@ -61,7 +61,7 @@ def test_the_example_of_the_readme():
 
 
 def test_requirements_of_the_build(monkeypatch):
-    """Where there are wheels; tests/peers/test_installation.py asks pip."""
+    """Where there are wheels."""
     zig = ["ziglang>=0.16,<0.18"]
     for case, expected in {
         ("linux-x86_64", 10): [*zig, "jaxlib==0.6.2"],

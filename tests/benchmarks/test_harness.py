@@ -4,7 +4,6 @@ import importlib
 import re
 import time
 
-import keras
 import numpy as np
 import pytest
 from scripts import rows
@@ -115,14 +114,3 @@ def test_a_second_run_keeps_other_sizes_and_providers(tmp_path):
         ("layers", "A", "other", "1"),
         ("layers", "B", "ours", "2"),
     ]
-
-
-if keras.backend.backend() == "torch":
-
-    def test_the_gpu_is_the_one_of_torch(monkeypatch):
-        """And JAX, beside it, takes none of its memory."""
-        import torch
-
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-        assert harness.device(2) == "a GPU"

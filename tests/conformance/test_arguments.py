@@ -213,18 +213,6 @@ def test_to_keras_drops_no_argument(kind, cell, monkeypatch):
         monkeypatch.undo()
 
 
-def test_what_has_no_row():
-    """But for tensors, and what their call checks."""
-    public = [row.layer_class for row in ROWS] + FUNCTIONS
-    names = {
-        name for each in public for name in inspect.signature(each).parameters
-    }
-    assert names - {*ARGUMENTS} == {
-        *("layer", "kwargs", "sequences", "initial_states", "inputs"),
-        *("states", "weights", "learn", "first_step"),
-    }
-
-
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_an_epsilon_of_zero(row):
     """Where a variance is zero in ordinary use: the first h is zero."""

@@ -341,36 +341,3 @@ if BACKEND == "tensorflow":
             close(got, wanted, rtol=1e-4, atol=1e-5)
         with pytest.raises(tf.errors.InvalidArgumentError):
             opened(tf.constant(x[..., :-1]))
-
-
-@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
-def test_fit_over_many_lengths(row):
-    """As with the cell loop, in float64.
-
-    Norms of two rows or features multiply the rounding errors of an update.
-    """
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    rng = np.random.default_rng(3)
-    lengths = (3, 1, 4, 2, 3)
-    x = [rng.normal(size=(n % 3 + 2, n, D)) for n in lengths]
-    y = [x_.mean((1, 2)) for x_ in x]
-
-    class Batches(keras.utils.PyDataset):
-        def __len__(self):
-            return len(lengths)
-
-        def __getitem__(self, index):
-            return x[index], y[index]
-
-    def trained(use_fused):
-        keras.utils.set_random_seed(5)
-        steps = {"max_steps": 4} if row.batch_statistics else {}
-        inputs = keras.Input((None, D))
-        h = row.make(use_fused=use_fused, **steps)(inputs)
-        model = keras.Model(inputs, keras.layers.Dense(1)(h))
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-        history = model.fit(Batches(), epochs=2, shuffle=False, verbose=0)
-        return [*history.history["loss"], *model.get_weights()]
-
-    close(trained("auto"), trained(False), rtol=1e-6, atol=1e-9)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from descriptors import ROWS, SEQUENCE_LAYERS
+from descriptors import ROWS
 
 import keras_ln
 
@@ -100,34 +100,6 @@ def test_arguments_are_documented_once(public):
     listed = re.findall(r"^    (?:\*\*)?(\w+): ", block, re.MULTILINE)
     assert sorted(listed) == sorted(inspect.signature(public).parameters)
     assert max(map(len, document.split("\n"))) <= 80
-
-
-def entries(public):
-    """What a docstring says of each argument, as one line, by name."""
-    found = re.findall(
-        r"^    (\w+): (.*(?:\n {8}.*)*)", inspect.getdoc(public), re.MULTILINE
-    )
-    return {name: " ".join(text.split()) for name, text in found}
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_a_setting_has_the_same_words_everywhere(row):
-    layer, function = entries(row.layer_class), entries(row.function)
-    cell = entries(getattr(keras_ln, row.cell))
-    names = {*inspect.signature(row.layer_class).parameters} & {*function}
-    assert {"use_fused", "unroll", "go_backwards", "activation"} < names
-    if not row.batch_statistics:
-        names |= {"mask", "reset_state"}
-    for name in names - {"zoneout"}:
-        assert layer[name] == function[name] == cell.get(name, layer[name])
-    # Each adds what holds for it alone.
-    doors = {"forget_dropout_masks": layer, "a bool tensor (B, T, U)": function}
-    if step := getattr(keras_ln.ops, f"{row.op}_step", None):
-        doors["a bool tensor (B, U)"] = entries(step)
-    start = os.path.commonprefix([door["zoneout"] for door in doors.values()])
-    assert "h' = z * h + (1 - z) * h_new" in start
-    for words, door in doors.items():
-        assert words in door["zoneout"].removeprefix(start)
 
 
 def test_types_of_a_users_program(tmp_path):

@@ -7,7 +7,6 @@ import data_sets
 import numpy as np
 import packaged_data
 import pytest
-import tensorflow as tf
 import tensorflow_datasets as tfds
 import text_sets
 from common.datasets import (
@@ -211,7 +210,7 @@ def test_data_sets_are_prepared_once(tmp_path, monkeypatch):
     np.testing.assert_array_equal(load()[0]["image"], train["image"])
 
 
-@pytest.mark.parametrize("load", [cloze.load, strokes.load])
+@pytest.mark.parametrize("load", [captions.load, cloze.load, strokes.load])
 def test_what_is_given_on_request_is_named(load):
     with pytest.raises(InputError, match="https://.* received tfds"):
         load(args("tfds"))
@@ -222,95 +221,3 @@ def test_strokes_that_never_move_are_refused(monkeypatch):
     monkeypatch.setattr(strokes, "generate", lambda *_: (lines, lines))
     with pytest.raises(InputError, match="has only equal steps"):
         strokes.load(args("embedded"))
-
-
-def _examples(split, count=2):
-    """What `coco_captions` yields."""
-    random = np.random.default_rng(len(split))
-    for n in range(count):
-        yield {
-            "image": random.integers(256, size=(30, 40 + n, 3), dtype=np.uint8),
-            "image/filename": f"COCO_{split}_{n}.jpg".encode(),
-            "captions": {
-                "text": [
-                    f"A man's {split} #{n}, {k}!".encode() for k in range(6)
-                ]
-            },
-        }
-
-
-def _as_dataset(builder, split, **kwargs):
-    # Those features that are looked at, as the data set declares them.
-    declared = builder.info.features.get_tensor_info()
-    text = declared["captions"]["text"]
-    signature = {
-        "image": tf.TensorSpec(declared["image"].shape, tf.uint8),
-        "image/filename": tf.TensorSpec((), tf.string),
-        "captions": {"text": tf.TensorSpec(text.shape, tf.string)},
-    }
-    return tf.data.Dataset.from_generator(
-        lambda: _examples(split), output_signature=signature
-    )
-
-
-def _mean_colour(images):
-    return images.mean(axis=(1, 2))
-
-
-def test_coco_is_computed_once_and_kept(monkeypatch, tmp_path, capsys):
-    """COCO without its files and VGG19 without its weights."""
-    computed = []
-
-    def vgg19():
-        def network(images):
-            computed.append(images.shape)
-            return _mean_colour(images)
-
-        return network
-
-    def load():
-        return captions.load(args("tfds", data_dir=str(tmp_path)))
-
-    monkeypatch.setattr(captions, "vgg19", vgg19)
-    monkeypatch.setattr(published, "_reachable", lambda source: False)
-    with pytest.raises(InputError, match="coco_captions is not prepared in"):
-        load()
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(published, "_reachable", lambda source: True)
-    with tfds.testing.mock_data(as_dataset_fn=_as_dataset):
-        data = load()
-        assert computed == 8 * [(10, 224, 224, 3)]
-        folder = tmp_path / "coco_captions_vgg19_fc7"
-        assert f"{folder}/restval.npz" in capsys.readouterr().out
-        again = load()
-    assert len(computed) == 8
-    for one, two in zip(data[:3], again[:3], strict=True):
-        np.testing.assert_array_equal(one.words, two.words)
-        np.testing.assert_array_equal(one.features, two.features)
-    # What neither validates nor tests is for training.
-    assert [len(part.features) for part in data[:3]] == [4, 1, 2]
-    row = [data.vocabulary[number] for number in data.train.words[11]]
-    assert row == ["a", "man's", "restval", "0", "1", "<end>"]
-    (example, _) = _examples("val")
-    colour = captions.crops(example["image"]).mean(axis=(0, 1, 2))
-    np.testing.assert_allclose(
-        data.dev.features[0], colour / np.linalg.norm(colour), rtol=1e-4
-    )
-    # What is kept is checked before anything is computed.
-    (folder / "val.npz").write_bytes(b"")
-    with pytest.raises(InputError, match="val.npz cannot be read"):
-        load()
-
-
-def test_ten_crops():
-    # The value is the place: x in the first channel, y in the second.
-    y, x = np.indices((256, 300))
-    image = np.stack([x % 256, y, x // 256], axis=-1).astype(np.uint8)
-    found = captions.crops(image)
-    assert found.shape == (10, 224, 224, 3) and found.dtype == np.float32
-    corners = [tuple(crop[0, 0, :2]) for crop in found[:5]]
-    assert corners == [(0, 0), (76, 0), (0, 32), (76, 32), (38, 16)]
-    np.testing.assert_array_equal(found[5:], found[:5, :, ::-1])
-    # The shorter side is made 256.
-    narrow = captions.crops(np.full((900, 300, 3), 7, np.uint8))
-    assert (narrow == 7).all()

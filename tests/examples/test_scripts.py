@@ -5,6 +5,7 @@ devices. What ends a run is in test_resume.py.
 """
 
 import importlib
+import json
 import math
 import pathlib
 import re
@@ -261,7 +262,7 @@ def test_a_folder_belongs_to_one_run(capsys, tmp_path, uncompiled):
     path = tmp_path / "a" / "args.json"
     record = files.read_json(path)
     for content, message in (
-        (files.as_json(record | {"tune": True}), "was made with --tune, which"),
+        (json.dumps(record | {"tune": True}), "was made with --tune, which"),
         ("{", "args.json cannot be read"),
         ("[]", "args.json is damaged"),
         ("[" * 100_000, "args.json cannot be read"),
@@ -269,7 +270,7 @@ def test_a_folder_belongs_to_one_run(capsys, tmp_path, uncompiled):
         path.write_text(content)
         line = refusal(capsys, main, *words, "--norm", "none", "--resume")
         assert message in line
-    path.write_text(files.as_json(record))
+    path.write_text(json.dumps(record))
     for name, content in (
         ("metrics.json", "[1]"),
         ("history.csv", "updates\n" + 200_000 * "1"),

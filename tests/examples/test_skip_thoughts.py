@@ -11,7 +11,6 @@ from common.errors import InputError
 from descriptors import named_weights
 from reference.ln_gru import gru
 from scipy import optimize, spatial, special, stats
-from sklearn import linear_model, model_selection
 
 UNITS, WORD_UNITS, LENGTH = 5, 4, 3
 WORDS = (*plain_text.MARKS, "a", "rose", "is", ".")
@@ -166,21 +165,6 @@ def _lookup(vectors):
     return lambda sentences: np.stack([vectors[s] for s in sentences])
 
 
-def test_spread_scores():
-    scores = np.array([1, 1.25, 2, 2.885, 3.5, 4.9, 5])
-    expected = np.zeros((len(scores), 5))
-    for row, score in zip(expected, scores, strict=True):
-        for i in range(1, 6):
-            if i == np.floor(score) + 1:
-                row[i - 1] = score - np.floor(score)
-            if i == np.floor(score):
-                row[i - 1] = np.floor(score) - score + 1
-    found = evaluation.spread(scores)
-    np.testing.assert_allclose(found, expected, atol=1e-15)
-    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-15)
-    np.testing.assert_allclose(found @ np.arange(1, 6), scores, rtol=1e-15)
-
-
 def _cross_entropy(weights, features, targets, penalty):
     """What a softmax regression minimises, with soft targets."""
     weights = weights.reshape(5, -1)
@@ -250,37 +234,6 @@ def test_relatedness():
     # Vectors that know nothing of the pairs predict nothing.
     blind = {name: random.normal(size=4) for name in vectors}
     assert evaluation.relatedness(sick, _lookup(blind))["pearson"] < 0.4
-
-
-def test_nested_cross_validation(monkeypatch):
-    # In one process, whose start is most of the time.
-    monkeypatch.setattr(evaluation, "PROCESSES", 1)
-    monkeypatch.setattr(evaluation, "PENALTIES", np.array([1e-4, 1.0]))
-    random = np.random.default_rng(4)
-    labels = np.arange(90) % 3 % 2
-    vectors = random.normal(size=(90, 5)) + labels[:, None]
-    scores = []
-    split = model_selection.StratifiedKFold(10, shuffle=True, random_state=0)
-    inner = model_selection.StratifiedKFold(10, shuffle=True, random_state=1)
-
-    def accuracy(penalty, train, test):
-        model = linear_model.LogisticRegression(C=penalty, solver="liblinear")
-        model.fit(vectors[train], labels[train])
-        return np.mean(model.predict(vectors[test]) == labels[test])
-
-    for train, test in split.split(vectors, labels):
-        means = []
-        for penalty in (1e-4, 1.0):
-            own = [
-                accuracy(penalty, train[a], train[b])
-                for a, b in inner.split(vectors[train], labels[train])
-            ]
-            means.append((np.mean(own), penalty))
-        best = max(means, key=lambda pair: pair[0])[1]
-        scores.append(accuracy(best, train, test))
-    found = evaluation.nested_accuracy(vectors, labels)
-    assert found == pytest.approx(100 * np.mean(scores))
-    assert 80 < found < 100
 
 
 def test_expanded_vocabulary():

@@ -1,47 +1,14 @@
-"""What pip finds for a build of the CPU extension, and a frozen program."""
+"""A frozen program with the CPU extension."""
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import running
-from packaging.requirements import Requirement
 
 pytestmark = pytest.mark.peers
-
-BUILD = runpy.run_path(str(running.ROOT / "kernels" / "build_library.py"))
-# The oldest systems on which wheels are expected, as pip names them.
-TAGS = {
-    "linux-x86_64": ("manylinux2014_x86_64", "manylinux_2_27_x86_64"),
-    "linux-aarch64": ("manylinux2014_aarch64", "manylinux_2_27_aarch64"),
-    "macos-arm64": ("macosx_12_0_arm64",),
-    "macos-x86_64": ("macosx_12_0_x86_64",),
-    "musl-x86_64": ("musllinux_1_2_x86_64", "musllinux_1_1_x86_64"),
-    "musl-aarch64": ("musllinux_1_2_aarch64", "musllinux_1_1_aarch64"),
-}
-
-
-CASES = [(s, p) for s in BUILD["JAXLIB_ON"] for p in BUILD["JAXLIB"]]
-CASES += [(system, 12) for system in TAGS if system not in BUILD["JAXLIB_ON"]]
-
-
-@pytest.mark.parametrize("system, python", CASES)
-def test_pip_finds_what_the_build_needs(system, python):
-    """A wheel of everything that the build asks for there."""
-    needed = BUILD["requirements"](system, python, libc="2.27")
-    assert needed
-    for one in map(Requirement, needed):
-        command = [sys.executable, "-m", "pip", "index", "versions", one.name]
-        command += ["--python-version", f"3.{python}", "--only-binary=:all:"]
-        command += [f"--platform={tag}" for tag in TAGS[system]]
-        done = subprocess.run(command, capture_output=True, text=True)
-        _, _, found = done.stdout.partition("Available versions: ")
-        versions = found.partition("\n")[0].split(", ")
-        assert any(v and one.specifier.contains(v) for v in versions), done
-
 
 PROGRAM = """
 import keras

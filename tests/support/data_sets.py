@@ -261,40 +261,4 @@ CAPTIONS = Reader(
 )
 
 
-def make_coco(folder):
-    """What `captions.keep` writes."""
-    features = np.random.default_rng(0).random((2, 3), np.float32)
-    texts = np.frombuffer("\n".join(SENTENCES[:10]).encode(), np.uint8)
-    np.savez(
-        folder / "val.npz",
-        **{"captions": texts, "features": features},
-    )
-
-
-CAPTION = np.frombuffer(b"a", np.uint8)
-ANEW = r"cannot be read \(.*\); remove the file"
-COCO = Reader(
-    make_coco,
-    lambda folder: captions.read(folder / "val.npz"),
-    "8b4415161b72",
-    {
-        "val.npz": {
-            None: ANEW,
-            b"": ANEW,
-            half: ANEW,
-            lambda content: content[:200]: ANEW,
-            evil: ANEW,
-            arrays(features=[[Command()]]): ANEW,
-            arrays(captions=np.uint8([233, 10])): ANEW,
-            arrays(captions=CAPTION): "captions should have 5 .*, found 1",
-            arrays(features=CAPTION): rf"features {PER_IMAGE} \(1,\) of uint8",
-        }
-    },
-    # The end of an archive is found before what follows.
-    unseen=(latin,),
-)
-
-READERS = {
-    "captions": CAPTIONS,
-    "coco": COCO,
-}
+READERS = {"captions": CAPTIONS}

@@ -1,28 +1,25 @@
 """Images, as vectors of features, with five captions each.
 
-They come from generated scenes, from the files of Vendrov et al.,
-"Order-Embeddings of Images and Language" (2016), or from COCO: `coco_captions`
-in tensorflow-datasets (Karpathy and Li, 2015), with features as in Vendrov et
-al., which are computed once and kept beside the data set.
+They come from generated scenes or from the files of Vendrov et al.,
+"Order-Embeddings of Images and Language" (2016): COCO, with features of VGG19.
 """
 
-import re
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 
 from common import files, runs
-from common.datasets import published, scenes
+from common.datasets import scenes
 from common.datasets.scenes import EACH
 from common.errors import InputError
 from common.ranking import FOLDS
 
 SPLITS = ("train", "dev", "test")
+HOMEPAGE = "https://github.com/ivendrov/order-embedding"
 
 # The numbers of generated scenes for training, validation and testing.
 SMALL_COUNTS = (3_200, 200, 1_000)
@@ -70,7 +67,7 @@ class Captions(NamedTuple):
 
 
 def load(args: Namespace) -> Captions:
-    """Loads the captions of --data and --data-dir.
+    """Loads the captions of --data.
 
     Captions are cut after --length words. The vocabulary has the
     words of the training captions.
@@ -78,14 +75,12 @@ def load(args: Namespace) -> Captions:
     if args.data == "embedded":
         random = np.random.default_rng(0)
         parts = [scenes.generate(count, random) for count in SMALL_COUNTS]
-    elif args.data == "tfds":
-        parts = coco(args.data_dir)
     else:
         folder = Path(args.data)
         if not folder.is_dir():
             raise InputError(
                 "--data: expected a folder with train_ims.npy, train_caps.txt "
-                f"and the same for dev and test, received {folder}"
+                f"and the same for dev and test ({HOMEPAGE}), received {folder}"
             )
         parts = [read_part(folder, split) for split in SPLITS]
     widths = [features.shape[1] for _, features in parts]
@@ -160,14 +155,6 @@ def read_part(folder: Path, split: str) -> Part:
     path = folder / f"{split}_caps.txt"
     # Not splitlines, which would split at other characters too.
     lines = files.read_text(path).removesuffix("\n").split("\n")
-    check_part(str(images), features, str(path), lines)
-    return lines, features
-
-
-def check_part(
-    images: str, features: np.ndarray, texts: str, captions: Sequence[str]
-) -> None:
-    """Refuses features and captions that do not make a split."""
     if features.ndim != 2 or features.dtype.kind != "f" or not features.size:
         raise InputError(
             f"{images} should have a row of features per image, found the "
@@ -178,124 +165,10 @@ def check_part(
     with np.errstate(over="ignore"):
         if not np.isfinite(largest.astype(np.float64)).all():
             raise InputError(f"{images} has a feature that is not finite")
-    if len(captions) != EACH * len(features) or not all(
-        map(str.split, captions)
-    ):
+    if len(lines) != EACH * len(features) or not all(map(str.split, lines)):
         raise InputError(
-            f"{texts} should have {EACH} captions with words for each of the "
-            f"{len(features)} images in {images}, found {len(captions)}, of "
-            f"which {sum(not c.split() for c in captions)} are empty"
+            f"{path} should have {EACH} captions with words for each of the "
+            f"{len(features)} images in {images}, found {len(lines)}, of "
+            f"which {sum(not c.split() for c in lines)} are empty"
         )
-
-
-DATA_SET = "coco_captions"
-# All other images are for training, as in the paper.
-PARTS = (("train", "restval"), ("val",), ("test",))
-SHORT_SIDE, CROP = 256, 224
-
-Network = Callable[[np.ndarray], np.ndarray]
-
-
-def coco(data_dir: str | None) -> list[Part]:
-    """Captions and features of COCO for training, validation and testing."""
-    import tensorflow_datasets as tfds
-
-    folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
-    network = None
-    found = []
-    for splits in PARTS:
-        captions, features = [], []
-        for split in splits:
-            path = folder / f"{DATA_SET}_vgg19_fc7" / f"{split}.npz"
-            if not path.exists():
-                if network is None:
-                    # Prepares the data set, or says why that fails.
-                    published.load(DATA_SET, (), data_dir)
-                    network = vgg19()
-                dataset = tfds.builder(DATA_SET, data_dir=folder)
-                dataset = dataset.as_dataset(split=split)
-                print(f"Computing {path}.")
-                keep(path, tfds.as_numpy(dataset), network)
-            own = read(path)
-            captions += own[0]
-            features.append(own[1])
-        found.append((captions, np.concatenate(features)))
-    return found
-
-
-def keep(
-    path: Path, examples: Iterable[dict[str, Any]], network: Network
-) -> None:
-    """Computes the features of a split and writes them, whole or not at all."""
-    captions, features = [], []
-    for example in examples:
-        texts = [text.decode() for text in example["captions"]["text"]]
-        captions += [tokens(text) for text in texts[:EACH]]
-        features.append(network(crops(example["image"])).mean(axis=0))
-    features = np.array(features, np.float32)
-    check_part(f"{path}: features", features, f"{path}: captions", captions)
-    # In an array of texts each would be as long as the longest.
-    texts = np.frombuffer("\n".join(captions).encode(), np.uint8)
-    with files.replacing(path) as partial:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            np.savez(file, captions=texts, features=features)
-
-
-def read(path: Path) -> tuple[list[str], np.ndarray]:
-    """Reads a file of `keep`."""
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            features = file["features"]
-            captions = file["captions"].tobytes().decode().split("\n")
-    except Exception as error:  # Of zipfile, zlib and NumPy.
-        raise InputError(
-            f"the features {path} cannot be read ({error}); remove the file "
-            "to compute them again"
-        ) from error
-    check_part(f"{path}: features", features, f"{path}: captions", captions)
-    return captions, features
-
-
-def tokens(text: str) -> str:
-    """The words of a sentence in lower case, without punctuation."""
-    return " ".join(re.findall(r"\w+(?:'\w+)*", text.lower()))
-
-
-def crops(image: np.ndarray) -> np.ndarray:
-    """Corners and centre, plain and mirrored (10, CROP, CROP, 3) float32.
-
-    The shorter side of the image (height, width, 3) is made SHORT_SIDE.
-    """
-    from PIL import Image
-
-    height, width = image.shape[:2]
-    scale = SHORT_SIDE / min(height, width)
-    size = max(round(width * scale), CROP), max(round(height * scale), CROP)
-    resized = Image.fromarray(image).resize(size, Image.Resampling.BILINEAR)
-    pixels = np.asarray(resized, np.float32)
-    bottom, right = pixels.shape[0] - CROP, pixels.shape[1] - CROP
-    places = [(0, 0), (0, right), (bottom, 0), (bottom, right)]
-    places.append((bottom // 2, right // 2))
-    found = np.array([pixels[y : y + CROP, x : x + CROP] for y, x in places])
-    return np.concatenate([found, found[:, :, ::-1]])
-
-
-def vgg19(weights: str | None = "imagenet") -> Network:
-    """VGG19 from crops (n, 224, 224, 3) to layer fc7 (n, 4096)."""
-    try:
-        whole = keras.applications.VGG19(weights=weights)
-    except Exception as error:  # Of urllib, h5py and Keras.
-        raise InputError(
-            "the weights of keras.applications.VGG19 cannot be loaded: "
-            + str(error).strip().splitlines()[0]
-        ) from error
-    # Keras' name of fc7, with its rectification.
-    model = keras.Model(whole.input, whole.get_layer("fc2").output)
-
-    def network(images):
-        # Not in place: the crops may be needed again.
-        ready = keras.applications.vgg19.preprocess_input(np.copy(images))
-        return model.predict_on_batch(ready)
-
-    return network
+    return lines, features

@@ -15,7 +15,6 @@ _SOURCES = {
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "binarized_mnist": "http://www.cs.toronto.edu/~larocheh/public/datasets/",
     "cifar10": "https://www.cs.toronto.edu/~kriz/",
-    "coco_captions": "http://images.cocodataset.org/",
 }
 _SECONDS = 5  # The time limit for a server's answer.
 

@@ -61,19 +61,15 @@ INLINE void spend(unsigned& tries, unsigned long long& end) {
   if (now > end) asm volatile("trap;");
 }
 // `parity`: of the number of times that it has opened before. What is stored
-// through a gate is released to the cluster, hence acquired there. That of
-// ".acquire.cta", which is outside of PTX's rules, leaves the cache of global
-// memory alone: `gpu_slot.py` times it.
-#ifndef GATE_SCOPE
-#define GATE_SCOPE ".acquire.cluster"
-#endif
+// through a gate is released to the cluster, hence acquired there.
 INLINE void gate_wait(Gate* at, unsigned parity) {
   unsigned open, tries = 0;
   unsigned long long end = 0;
   while (true) {
     asm volatile(
         "{ .reg .pred open;\n"
-        "mbarrier.try_wait.parity" GATE_SCOPE ".shared::cta.b64 open, [%1], %2;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 open, "
+        "[%1], %2;\n"
         "selp.u32 %0, 1, 0, open; }"
         : "=r"(open)
         : "r"(shared_address(at)), "r"(parity)
