@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,24 +93,18 @@ class Compiler:
         kernel: str,
         architecture: str,
         options: Iterable[str] = (),
-        more: Mapping[str, bytes] | None = None,
     ) -> Image:
         """An instance of a kernel, by its name in C++, for an architecture.
-
-        `more` are headers by name that it needs beside `headers()`.
 
         Raises:
             RuntimeError: with the message of the compiler.
         """
-        sources, includes = headers(), _PROGRAM
-        for file in more or {}:
-            includes += f'#include "{file}"\n'.encode()
-        sources |= more or {}
+        sources = headers()
         program, name = ctypes.c_void_p(), kernel.encode()
         self._call(
             "CreateProgram",
             ctypes.byref(program),
-            includes,
+            _PROGRAM,
             b"kernels.cu",
             len(sources),
             _strings(sources.values()),

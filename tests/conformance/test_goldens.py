@@ -1,4 +1,4 @@
-"""The layers and the oracles against the golden file, in float64."""
+"""The layers against the golden file, in float64."""
 
 import golden_data
 import numpy as np

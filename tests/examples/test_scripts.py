@@ -104,10 +104,6 @@ def alone(request, whole):
 
 # What a study prints, and its files.
 STUDY = {
-    "parameter_geometry": (
-        "| normalisation | slope, all units",
-        {"divergence.csv", "steps.csv", "table_1.txt"},
-    ),
     "recurrent_dynamics": (
         "| RNN  | plain | 0.5",
         {"curves.csv", "dynamics.csv", "spread.csv"},

@@ -1,10 +1,9 @@
-"""The studies of sections 3.1 and 5: their layers, numbers and files."""
+"""The study of section 3.1: its layers, numbers and files."""
 
 import os
 
 import keras
 import numpy as np
-import parameter_geometry as geometry
 import pytest
 import recurrent_dynamics as dynamics
 from common import runs
@@ -58,48 +57,13 @@ def test_the_scale_shows_in_plain_cells_alone(whole):
         assert spreads[cell, "plain"] > spreads[cell, "layer"]
 
 
-@pytest.fixture
-def folder(whole):
-    return whole("parameter_geometry", "--smoke")
-
-
-def test_table_1(folder):
-    assert "layer   invariant" in (folder / "table_1.txt").read_text()
-
-
-def test_the_metric_is_the_divergence_but_for_eq_13(folder):
-    errors = {
-        (row["normalisation"], row["Fisher"]): float(row["relative error"])
-        for row in rows(folder / "divergence.csv")
-    }
-    assert len(errors) == 5
-    assert errors.pop(("layer", "paper")) > 0.01
-    assert max(errors.values()) < 0.005
-
-
-def test_steps_shrink_with_the_weights(folder):
-    slopes = {
-        row["normalisation"]: [
-            float(row["slope, all units"]),
-            float(row["slope, one unit"]),
-        ]
-        for row in rows(folder / "steps.csv")
-    }
-    np.testing.assert_allclose(slopes["none"], 0, atol=1e-3)
-    # Up to the curvature over a step.
-    np.testing.assert_allclose(slopes["batch"], -2, atol=0.05)
-    np.testing.assert_allclose(slopes["weight"], -2, atol=0.05)
-    together, alone = slopes["layer"]
-    assert together == pytest.approx(-2, abs=0.05) and alone > -1.5
-
-
-def test_a_file_that_cannot_be_written_is_told(folder, capsys, monkeypatch):
+def test_a_file_that_cannot_be_written_is_told(tmp_path, capsys, monkeypatch):
     def full(descriptor):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     monkeypatch.setattr(runs, "open_folder", lambda *args, **kwargs: None)
-    flags = ("--smoke", "--output-dir", folder)
+    flags = ("--smoke", "--output-dir", tmp_path)
     # The numbers come before their files.
-    line = refusal(capsys, geometry.main, *flags, printed="")
-    assert "table_1.txt cannot be written (No space left on device)" in line
+    line = refusal(capsys, dynamics.main, *flags, printed="")
+    assert "dynamics.csv cannot be written (No space left on device)" in line

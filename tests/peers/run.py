@@ -3,7 +3,7 @@
 Run it with the Python of the tests. In build/peers it sets up what the
 comparison needs and the tests have not: an environment of TensorFlow-Addons,
 whose last release takes TensorFlow 2.15 and Python 3.11 at most; four that see
-the packages of the tests too, with haste, torchaudio, tf2onnx, the ONNX runtime
+the packages of the tests too, with torchaudio, tf2onnx, the ONNX runtime
 and Orbax, with what writes and runs exported models, with the tools of
 docs/guides/other_tools.md, and with PyInstaller; and tensorflow.js, which takes
 Node and npm. Then it runs the tests that are marked `peers`. Arguments are
@@ -22,11 +22,7 @@ sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent)]
 from running import ONNX, ROOT, on_top_of_this, run  # noqa: E402
 
 FOLDER = ROOT / "build" / "peers"
-COMPAT = ROOT / "tests" / "compat"
 ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")
-BUILD = ("setuptools", "wheel")
-HASTE = "haste-pytorch-cpu==0.5.5"
-CHECKPOINTS = "orbax-checkpoint"
 TOOLS = ("flax", "lightning", "mlflow", "openvino", "optuna", "ray[tune]")
 FORMATS = ("openvino", "jax2onnx", "onnxscript", "ai-edge-litert")
 # Its converter (4.22) does not run with newer versions of the last two.
@@ -58,50 +54,13 @@ def addons():
     return python
 
 
-def others():
-    """The environment of the tests and more; returns its Python."""
-    folder = FOLDER / "others"
-    python = folder / "bin" / "python"
+def tests_and(name, *packages):
+    """An environment of the tests' packages and more; returns its Python."""
+    folder = FOLDER / name
     if not (folder / "complete").exists():
-        needed = (*BUILD, *ONNX, CHECKPOINTS)
-        on_top_of_this(folder, *needed)
-        pip = (sys.executable, "-m", "pip", "--python", python)
-        install = (*pip, "install", "-q")
-        # Without nvcc in reach it installs no CUDA kernels, which need an old
-        # torch to compile; the layers are then written with torch's own ops.
-        path = os.pathsep.join(
-            place
-            for place in os.environ["PATH"].split(os.pathsep)
-            if not Path(place, "nvcc").exists()
-        )
-        run(*install, "--no-deps", "--no-build-isolation", HASTE, PATH=path)
-        run(*install, "--no-deps", "torchaudio")
+        on_top_of_this(folder, *packages)
         (folder / "complete").touch()
-    return python
-
-
-def tools():
-    """The environment of the tests with tools that use layers."""
-    folder = FOLDER / "tools"
-    if not (folder / "complete").exists():
-        on_top_of_this(folder, *TOOLS)
-        (folder / "complete").touch()
-
-
-def frozen():
-    """The environment of the tests and of PyInstaller."""
-    folder = FOLDER / "frozen"
-    if not (folder / "complete").exists():
-        on_top_of_this(folder, "pyinstaller")
-        (folder / "complete").touch()
-
-
-def formats():
-    """The environment of the tests and of the runtimes of exported models."""
-    folder = FOLDER / "formats"
-    if not (folder / "complete").exists():
-        on_top_of_this(folder, *ONNX, *FORMATS)
-        (folder / "complete").touch()
+    return folder / "bin" / "python"
 
 
 def tensorflowjs():
@@ -116,17 +75,16 @@ def tensorflowjs():
 
 
 def main(arguments):
-    """Set up, let the others compute, compare; returns the exit status."""
+    """Set up and compare; returns the exit status."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    run(
-        addons(),
-        COMPAT / "tensorflow_addons_cells.py",
-        FOLDER / "tensorflow_addons.npz",
-        TF_CPP_MIN_LOG_LEVEL="3",
-    )
     # As users of TensorFlow-Addons do who take their weights along.
     model = FOLDER / "old_model.h5"
-    run(addons(), COMPAT / "old_model.py", model, TF_CPP_MIN_LOG_LEVEL="3")
+    run(
+        addons(),
+        ROOT / "tests/compat/old_model.py",
+        model,
+        TF_CPP_MIN_LOG_LEVEL="3",
+    )
     run(
         addons(),
         ROOT / "docs" / "dump_tfa.py",
@@ -134,13 +92,13 @@ def main(arguments):
         FOLDER / "old_model.npz",
         TF_CPP_MIN_LOG_LEVEL="3",
     )
-    tools()
-    frozen()
-    formats()
+    tests_and("tools", *TOOLS)
+    tests_and("frozen", "pyinstaller")
+    tests_and("formats", *ONNX, *FORMATS)
     tensorflowjs()
-    python = others()
-    for kind, name in (("LSTM", "haste"), ("GRU", "haste_gru")):
-        run(python, COMPAT / "haste_layers.py", kind, FOLDER / f"{name}.npz")
+    python = tests_and("others", *ONNX, "orbax-checkpoint")
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, "install", "-q", "--no-deps", "torchaudio")
     tests = subprocess.run(
         [
             *(python, "-m", "pytest", "-q", "-m", "peers"),

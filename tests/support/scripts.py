@@ -21,7 +21,7 @@ import tune
 from common import ending, flags
 
 # They compare no kinds on a data set.
-STUDIES = ("parameter_geometry", "recurrent_dynamics", "cartpole")
+STUDIES = ("recurrent_dynamics", "cartpole")
 TRAINING = tune.EXPERIMENTS
 
 # Of each script a run that others are compared with.
