@@ -1,13 +1,10 @@
-"""Draws the figures of the README and of Speed: python docs/figures.py."""
+"""Draws figures of the README and of Speed: python docs/figures.py."""
 
-import csv
-import io
-import zipfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from tables import BACKENDS, ROOT, SIZES, machine, over_keras
+from tables import BACKENDS, SIZES, machine, over_keras
 
 HERE = Path(__file__).resolve().parent
 DESCRIPTIONS = {
@@ -18,18 +15,6 @@ DESCRIPTIONS = {
     "S": "batch of 1, 200 steps, 64 → 128 units",
 }
 TICKS = (0.1, 0.2, 0.5, 1, 2, 4)
-
-
-TASKS = {
-    "addition": "wrong sums of two numbers (%)",
-    "spelling": "wrong pronunciations of words (%)",
-}
-LAYERS = {
-    "lstm": ("LSTM", "black", "-"),
-    "lnlstm": ("LNLSTM", "#0072b2", "-"),
-    "gru": ("GRU", "#888888", "--"),
-    "lngru": ("LNGRU", "#d55e00", "--"),
-}
 # Of the cell's figure: what a box holds, and where its middle is.
 BOXES = {
     "x": ("$x_t$", 0.3, 2.6),
@@ -67,49 +52,6 @@ def draw_cell(path):
         arrow = {"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0, **ends}
         axes.annotate("", BOXES[end][1:], BOXES[start][1:], arrowprops=arrow)
     axes.text(8.55, 1.35, "tanh, $o$", ha="center", size=9)
-    figure.savefig(path, dpi=150, facecolor="white")
-
-
-def history(task):
-    """{layer: (updates, wrong answers in % by seed and evaluation)}."""
-    kept = ROOT / "examples" / "results" / f"everyday-{task}.zip"
-    with zipfile.ZipFile(kept) as archive:
-        rows = [
-            *csv.DictReader(io.StringIO(archive.read("history.csv").decode()))
-        ]
-    found = {}
-    for layer in LAYERS:
-        own = [r for r in rows if r["run"].startswith(f"{layer}-")]
-        updates = sorted({int(row["updates"]) for row in own})
-        wrong = [100 - 100 * float(row["val_accuracy"]) for row in own]
-        found[layer] = updates, np.reshape(wrong, (-1, len(updates)))
-    return found
-
-
-def draw_evidence(path):
-    """The errors of two tasks on the way, median and middle half of seeds."""
-    figure, panels = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained")
-    for panel, (task, title) in zip(panels, TASKS.items(), strict=True):
-        for layer, (updates, wrong) in history(task).items():
-            name, colour, style = LAYERS[layer]
-            low, middle, high = np.percentile(wrong, (25, 50, 75), axis=0)
-            panel.plot(updates, middle, style, color=colour, label=name)
-            panel.fill_between(
-                updates, low, high, color=colour, alpha=0.2, linewidth=0
-            )
-        panel.set(title=title, xlabel="updates", yscale="log")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.3)
-    panels[0].set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
-    panels[1].set_yticks([40, 50, 60, 80], ["40", "50", "60", "80"])
-    panels[1].minorticks_off()
-    figure.legend(
-        *panels[0].get_legend_handles_labels(),
-        ncols=4,
-        loc="outside lower center",
-        frameon=False,
-        title="line: median; band: middle half of ten seeds",
-    )
     figure.savefig(path, dpi=150, facecolor="white")
 
 
@@ -164,4 +106,3 @@ def draw(path):
 if __name__ == "__main__":
     draw(HERE / "figures" / "speed.png")
     draw_cell(HERE / "figures" / "cell.png")
-    draw_evidence(HERE / "figures" / "evidence.png")

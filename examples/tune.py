@@ -192,9 +192,6 @@ def search(args: Namespace, rest: Sequence[str], folder: Path) -> Any:
     )
     if args.tuner == "hyperband":
         tuner.oracle.max_trials = args.max_trials
-    # KerasTuner reads the trials' names, of which folders are made.
-    for trial in () if _is_worker() else tuner.oracle.trials.values():
-        folder_of(folder, trial)
     try:
         tuner.search()
     except (KeyboardInterrupt, OSError) as error:
@@ -205,8 +202,7 @@ def search(args: Namespace, rest: Sequence[str], folder: Path) -> Any:
 
 def folder_of(folder: Path, trial: Any) -> Path:
     """The folder of a trial."""
-    source = folder / "search"
-    return files.inside(folder, f"trial-{trial.trial_id}", source)
+    return folder / f"trial-{trial.trial_id}"
 
 
 def report(tuner: Any, folder: Path) -> int:

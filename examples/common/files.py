@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,20 +58,16 @@ def remove_partial(folder: Path) -> None:
 
 def check_folder(folder: Path) -> None:
     """Refuses an unusable output folder, without making anything."""
-    try:
+    with _named(folder):
         existing = next(p for p in (folder, *folder.parents) if p.exists())
-    except OSError as error:
-        raise _no_folder(folder, error) from error
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"--output-dir: {existing} is no writable folder")
 
 
 def make_folder(folder: Path) -> None:
     """Makes an output folder, unless it exists."""
-    try:
+    with _named(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _no_folder(folder, error) from error
 
 
 @contextlib.contextmanager
@@ -98,20 +93,14 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _no_folder(folder: Path, error: OSError) -> InputError:
-    return InputError(
-        f"--output-dir: {folder} cannot be made ({error.strerror})"
-    )
-
-
-def inside(folder: Path, name: Any, source: Path) -> Path:
-    """The path in `folder` of a name from the file `source`."""
-    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
+@contextlib.contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
         raise InputError(
-            f"{source}: expected a name of letters, digits, -, _ and . in "
-            f"{folder}, received {name!r}"
-        )
-    return folder / name
+            f"--output-dir: {folder} cannot be made ({error.strerror})"
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:

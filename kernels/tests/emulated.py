@@ -35,7 +35,7 @@ def compiler():
     return [own] if own else [sys.executable, "-m", "ziglang", "c++"]
 
 
-def build(folder, plans, *flags, sources=SOURCES, processes=2):
+def build(folder, plans, *flags, processes=2):
     """The driver that emulates, with these instances; returns its path."""
     names = list(dict.fromkeys(plan.kernel for plan in plans))
     texts = {"driver": '#include "fake_driver.cc"\n'}
@@ -51,7 +51,7 @@ def build(folder, plans, *flags, sources=SOURCES, processes=2):
         source = Path(folder, f"{name}.cc")
         source.write_text(texts[name])
         to = source.with_suffix(".o")
-        paths = [f"-I{sources}", f"-I{HERE / 'cuda'}", "-c", source, "-o", to]
+        paths = [f"-I{SOURCES}", f"-I{HERE / 'cuda'}", "-c", source, "-o", to]
         subprocess.run([*command, *paths], check=True)
         return to
 

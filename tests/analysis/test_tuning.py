@@ -110,71 +110,42 @@ def test_the_gain_is_searched_only_where_there_is_one():
     assert set(_space(hp)) == {"norm"}
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda hp: tuning.choose_normalization(hp, ("none", "group")),
-            r"`kinds` must hold any of \('none', 'layer', 'batch'\). Received: "
-            r"kinds=\['none', 'group'\]",
-        ),
-        (
-            lambda hp: tuning.choose_normalization(hp, ()),
-            r"`kinds` must be a sequence of at least one value",
-        ),
-        (
-            lambda hp: tuning.choose_normalization(hp, "layer"),
-            r"`kinds` must be a sequence .*Received: kinds='layer'",
-        ),
-        (
-            lambda hp: tuning.choose_recurrent(hp, 3, gamma_initializer="ones"),
-            "`gains` chooses `gamma_initializer`: leave one of them out",
-        ),
-        (
-            lambda hp: tuning.choose_normalization(hp, gamma_initializer="x"),
-            "`gains` chooses `gamma_initializer`: leave one of them out",
-        ),
-        (
-            lambda hp: tuning.choose_recurrent(
-                hp, 3, forget_steps=9, bias_initializer="ones"
-            ),
-            "`forget_steps` chooses `bias_initializer`: .*='ones'",
-        ),
-        (
-            lambda hp: tuning.choose_recurrent(
-                hp, 3, forget_steps=9, use_bias=False
-            ),
-            "`forget_steps` needs use_bias=True. Received: use_bias=False",
-        ),
-        (
-            lambda hp: tuning.choose_recurrent(hp, 3, [["layer"]]),
-            r"`kinds` must hold any of .*Received: kinds=\[\['layer'\]\]",
-        ),
-        (
-            lambda hp: tuning.choose_kind(hp, ("layer",), gains=()),
-            r"`gains` must be a sequence of at least one value",
-        ),
-        (
-            lambda hp: tuning.choose_recurrent(hp, 3, cell="mlp"),
-            r"`cell` must be one of \('lstm', 'gru', 'rnn'\). Received: ",
-        ),
-        (
-            lambda hp: tuning.choose_recurrent(hp, 3, cell=["lstm"]),
-            r"`cell` must be one of .*Received: cell=\['lstm'\]",
-        ),
-        (
-            lambda hp: tuning.choose_recurrent(hp, 3, ("batch",), "gru"),
-            r"`kinds` must hold any of \('none', 'layer', 'gate'\). Received: ",
-        ),
-        (
-            lambda hp: tuning.choose_recurrent(hp, ()),
-            r"`units` must be a sequence of at least one value",
-        ),
-    ],
-)
-def test_wrong_arguments_are_named(call, message):
+KINDS = "`kinds` must"
+WRONG = [
+    (
+        *("normalization", {"kinds": ("none", "group")}),
+        rf"{KINDS} hold any of \('none', 'layer', 'batch'\). Received: "
+        r"kinds=\['none', 'group'\]",
+    ),
+    ("normalization", {"kinds": ()}, f"{KINDS} be a sequence of at least one"),
+    ("normalization", {"kinds": "layer"}, f"{KINDS} be a seq.*kinds='layer'"),
+    ("recurrent", {"gamma_initializer": "ones"}, "`gains` chooses `gamma_in"),
+    ("normalization", {"gamma_initializer": 1}, "`gains` chooses `gamma_init"),
+    (
+        *("recurrent", {"forget_steps": 9, "bias_initializer": "ones"}),
+        "`forget_steps` chooses `bias_initializer`: .*='ones'",
+    ),
+    (
+        *("recurrent", {"forget_steps": 9, "use_bias": False}),
+        "`forget_steps` needs use_bias=True. Received: use_bias=False",
+    ),
+    ("recurrent", {"kinds": [["layer"]]}, rf"{KINDS} hold any.*\[\['layer'\]"),
+    ("kind", {"kinds": ("layer",), "gains": ()}, "`gains` must be a sequence"),
+    ("recurrent", {"cell": "mlp"}, r"`cell` must be one of \('lstm', 'gru', "),
+    ("recurrent", {"cell": ["lstm"]}, r"`cell` must be .*cell=\['lstm'\]"),
+    (
+        *("recurrent", {"kinds": ("batch",), "cell": "gru"}),
+        rf"{KINDS} hold any of \('none', 'layer', 'gate'\). Received: ",
+    ),
+    ("recurrent", {"units": ()}, "`units` must be a sequence of at least one"),
+]
+
+
+@pytest.mark.parametrize(("what", "given", "message"), WRONG)
+def test_wrong_arguments_are_named(what, given, message):
+    units = {"units": 3} if what == "recurrent" else {}
     with pytest.raises(ValueError, match=message):
-        call(_hp())
+        getattr(tuning, f"choose_{what}")(_hp(), **units | given)
 
 
 class Trial:

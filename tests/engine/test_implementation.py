@@ -7,7 +7,6 @@ import sys
 import keras
 import numpy as np
 import pytest
-from arrays import close
 from backend_gradients import BACKEND, programs_are
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 
@@ -243,34 +242,6 @@ def test_fields_that_a_cell_does_not_heed_are_refused(row, field):
         assert all(f"`{field}`" in refusal for refusal in refusals)
         with pytest.raises(ValueError, match=f"'loop' does not .* `{field}`"):
             engine.run(asked, arrays, how)
-
-
-def test_an_implementation_more(monkeypatch):
-    """As CONTRIBUTING.md says: a row of its own, before the others."""
-    asked = []
-
-    def run(spec, arrays, how):
-        asked.append(sorted(arrays))
-        return IMPLEMENTATIONS["loop"].run(spec, arrays, how)
-
-    fifth = dataclasses.replace(
-        IMPLEMENTATIONS["fused"],
-        run=run,
-        reason=lambda spec, arrays, how: (
-            "It takes no mask." if "mask" in arrays else None
-        ),
-    )
-    rows = {"fifth": fifth, **IMPLEMENTATIONS}
-    door = sys.modules[engine.run.__module__]
-    monkeypatch.setattr(door, "IMPLEMENTATIONS", rows)
-    layer, x = keras_ln.LNGRU(3, epsilon=2e-5), np.ones((B, T, D), "float32")
-    name, reasons = ops.implementation(layer)
-    assert name == "fifth" and reasons["fused"] == "fifth is preferred."
-    y = layer(x)
-    assert len(asked) == 1
-    masked = layer(x, mask=np.ones((B, T), bool))
-    assert len(asked) == 1
-    close(masked, y, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["x", "mask", "input_mask", "reset_h"])

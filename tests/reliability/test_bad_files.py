@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 from common.backup import Backup
 from common.errors import InputError
-from descriptors import LAYERS, Wrapper, randomize
+from descriptors import LAYERS, randomize
 
 ROWS = {row.name: row for row in LAYERS}
 RECURRENT = [row for row in LAYERS if row.is_recurrent]
-# An argument that Keras makes an object of when it reads it from a file.
-OBJECTS = ("activation", "initializer", "regularizer", "constraint", "dtype")
 
 
 def model_of(row, **arguments):
@@ -259,27 +257,6 @@ def test_without_safe_mode_it_would(tmp_path):
     with pytest.raises((AttributeError, TypeError, ValueError)):
         model(np.ones((1, *ROWS["LNLSTM"].input_shape[1:])))  # None is no h.
     assert (tmp_path / "marker").exists()
-
-
-@pytest.mark.promise("a hostile `.keras` file")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    # The arguments of a wrapper are those of the layer inside.
-    "row",
-    [row for row in LAYERS if not isinstance(row, Wrapper)],
-    ids=str,
-)
-def test_no_argument_of_any_layer_runs_anything(tmp_path, row, monkeypatch):
-    model = model_of(row)
-    model.save(tmp_path / "model.keras")
-    names = [
-        name
-        for name in model.layers[1].get_config()
-        if name.rpartition("_")[2] in OBJECTS
-    ]
-    assert len(names) >= 5
-    for name in names:
-        refuse(tmp_path / "model.keras", name, tmp_path, monkeypatch)
 
 
 @pytest.mark.promise("`keras_ln` was not imported before")
