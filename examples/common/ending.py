@@ -1,7 +1,6 @@
 """A script as a program: its logs, and its early end.
 
-It may end by Ctrl-C or by output that goes nowhere, or continue in a new
-process before the system kills the old one.
+It may end by Ctrl-C or by output that goes nowhere.
 """
 
 import contextlib
@@ -23,10 +22,6 @@ from common.errors import InputError
 # 128 plus the number of the signal, as in shells.
 INTERRUPTED = 128 + signal.SIGINT
 CLOSED = 128 + 13  # SIGPIPE, which Windows does not have.
-
-# XLA takes up to a thousand maps for a model and never frees them. Linux allows
-# a process 65,530, and would end a process that trains a hundred models.
-MANY_MEMORY_MAPS = 45_000
 
 _interrupted = False
 
@@ -129,26 +124,6 @@ def check_interrupted() -> None:
     if _interrupted:
         _interrupted = False
         raise KeyboardInterrupt
-
-
-def renew(name: str) -> None:
-    """Continues in a new process, with --resume, if this one is nearly full.
-
-    Only a program does so: other processes do more than run this script.
-    """
-    if Path(sys.argv[0]).stem != name or _memory_maps() < MANY_MEMORY_MAPS:
-        return
-    command = list(sys.orig_argv)
-    if "--resume" not in command:
-        command.append("--resume")
-    print("Continuing in a new process: this one has too many XLA programs.")
-    sys.stdout.flush()
-    os.execv(sys.executable, command)
-
-
-def _memory_maps() -> int:
-    maps = Path("/proc/self/maps")
-    return maps.read_bytes().count(b"\n") if maps.exists() else 0
 
 
 def _say(what: str, stop: BaseException) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from common import backup, callbacks, devices, ending, files, flags
+from common import backup, callbacks, devices, files, flags
 from common.errors import InputError, NonFiniteLossError
 
 BACKUP = "backup.npz"
@@ -65,7 +65,6 @@ def of(
             metrics_of(folder)
             print(f"{folder} is finished.")
             continue
-        ending.renew(args.script)
         yield Run(args, plan, folder, number)
 
 

@@ -3,7 +3,6 @@
 import importlib
 import os
 import re
-import sys
 from pathlib import Path
 
 import keras
@@ -96,24 +95,6 @@ def test_a_missing_package_is_named(capsys):
         "error: the package no_such is not installed: "
         "pip install '.[examples]'\n"
     )
-
-
-def test_a_new_process_where_this_one_is_full(monkeypatch, capsys):
-    started = []
-    monkeypatch.setattr(os, "execv", lambda *command: started.append(command))
-    monkeypatch.setattr(sys, "argv", ["examples/some_script.py", "--compare"])
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-u", *sys.argv])
-    ending.renew("some_script")
-    monkeypatch.setattr(ending, "MANY_MEMORY_MAPS", -1)
-    ending.renew("another_script")  # Whose main() this program calls.
-    assert not started and not capsys.readouterr().out
-    ending.renew("some_script")
-    flags = ["-u", "examples/some_script.py", "--compare", "--resume"]
-    assert started.pop() == (sys.executable, ["python", *flags])
-    assert "in a new process" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "orig_argv", ["python", *flags])
-    ending.renew("some_script")
-    assert started.pop() == (sys.executable, ["python", *flags])
 
 
 @pytest.mark.parametrize("load, limit", [(0, ""), (99, "1"), (99, "")])

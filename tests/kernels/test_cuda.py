@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 from descriptors import BY_NAME
+from gpu_emulation import CLOSE, launches
 from recurrence import MASKS, Problem, same
 
 import keras_ln
@@ -19,8 +20,6 @@ from keras_ln.engine.gpu import CUDA
 
 pytestmark = pytest.mark.kernels
 x = np.ones((2, 4, 3), "float32")
-# Products of float32 split in two of TF32, and sums in float32.
-CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 EVERYTHING = {"return_sequences": True, "return_state": True}
 
 
@@ -52,10 +51,6 @@ def test_when_they_are_off(monkeypatch):
 @pytest.fixture
 def driver(monkeypatch):
     return gpu_emulation.use(monkeypatch)
-
-
-def launches(driver):
-    return [line for line in driver.log() if line[0] in ("cluster", "grid")]
 
 
 @pytest.mark.every_backend

@@ -13,13 +13,11 @@ import gpu_emulation
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from descriptors import BY_NAME
-from recurrence import Problem
+from gpu_emulation import CLOSE, launches, layer_of
 
 from keras_ln import backend, ops
 
 pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
-CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
 if BACKEND == "jax":
     import jax
@@ -42,13 +40,6 @@ if BACKEND == "jax":
             patch.setattr(backend, "custom_vjp", custom_vjp)
             patch.setattr(backend, "gpu_reason", reason)
             yield
-
-    def launches(driver):
-        return [line for line in driver.log() if line[0] in ("cluster", "grid")]
-
-    def layer_of(name="LNLSTM", units=3, **arguments):
-        arguments |= {"units": units, "dtype": "float32"}
-        return Problem(BY_NAME[name], arguments).layer()
 
     def loss_of(layer):
         def loss(x):

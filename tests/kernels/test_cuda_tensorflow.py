@@ -8,13 +8,11 @@ import gpu_emulation
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from descriptors import BY_NAME
-from recurrence import Problem
+from gpu_emulation import CLOSE, launches, layer_of
 
 from keras_ln import backend, ops
 
 pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
-CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
 if BACKEND == "tensorflow":
     import tensorflow as tf
@@ -32,13 +30,6 @@ if BACKEND == "tensorflow":
         """As on a GPU: what is registered for CUDA is the library's handler."""
         monkeypatch.setattr(gpu_tensorflow, "_PLATFORM", "CUDA")
         monkeypatch.setattr(backend, "gpu_reason", gpu_tensorflow.reason)
-
-    def launches(driver):
-        return [line for line in driver.log() if line[0] in ("cluster", "grid")]
-
-    def layer_of(name="LNLSTM", units=3, **arguments):
-        arguments |= {"units": units, "dtype": "float32"}
-        return Problem(BY_NAME[name], arguments).layer()
 
     def gradient_of(layer):
         def gradient(x, **options):

@@ -6,12 +6,12 @@ import gpu_emulation
 import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME
+from gpu_emulation import CLOSE, launches, layer_of
 from recurrence import MASKS, Problem, same
 
 from keras_ln import ops
 
 pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
-CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
 if BACKEND == "torch":
     import torch
@@ -25,13 +25,6 @@ if BACKEND == "torch":
         # What other tests compiled has the answers of another driver.
         torch.compiler.reset()
         return gpu_emulation.use(monkeypatch)
-
-    def launches(driver):
-        return [line for line in driver.log() if line[0] in ("cluster", "grid")]
-
-    def layer_of(name="LNLSTM", units=3, **arguments):
-        arguments |= {"units": units, "dtype": "float32"}
-        return Problem(BY_NAME[name], arguments).layer()
 
     def test_launches(driver):
         """One forward and one backward, on the current stream."""

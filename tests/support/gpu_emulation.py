@@ -14,6 +14,8 @@ from pathlib import Path
 
 import keras
 import pytest
+from descriptors import BY_NAME
+from recurrence import Problem
 
 from keras_ln.engine import gpu as cuda
 
@@ -25,6 +27,21 @@ BUILT = [
     *((3, "3xtf32", "H100"), (24, "bfloat16", "H100"), (3, "tf32", "H100")),
     *((40, "3xtf32", "H100"), (40, "3xtf32", "A100")),
 ]
+
+
+# Products of float32 split in two of TF32, and sums in float32.
+CLOSE = {"rtol": 2e-5, "atol": 2e-5}
+
+
+def launches(driver):
+    """The launches in the driver's log."""
+    return [line for line in driver.log() if line[0] in ("cluster", "grid")]
+
+
+def layer_of(name="LNLSTM", units=3, **arguments):
+    """A layer with random weights in float32."""
+    arguments |= {"units": units, "dtype": "float32"}
+    return Problem(BY_NAME[name], arguments).layer()
 
 
 def emulated_module():

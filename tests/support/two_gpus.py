@@ -16,7 +16,6 @@ from descriptors import BY_NAME, randomize
 from keras_ln import ops
 
 STREAM = gpu_emulation.STREAM
-CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 AUTOMATIC, EXPLICIT = "Auto", "Explicit"
 # Two groups of rows: one for each GPU.
 x = np.linspace(-1.0, 1.0, 16 * 4 * 2, dtype="float32").reshape(16, 4, 2)
@@ -86,7 +85,7 @@ def check(found, right):
     """The same structure and numbers."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(right), strict=True)
     for a, b in pairs:
-        np.testing.assert_allclose(a, b, **CLOSE)
+        np.testing.assert_allclose(a, b, **gpu_emulation.CLOSE)
 
 
 def main(library):
@@ -96,11 +95,7 @@ def main(library):
         driver = gpu_emulation.use_two(patch, library)
 
         def launches():
-            return [
-                line[:4]
-                for line in driver.log()
-                if line[0] in ("cluster", "grid")
-            ]
+            return [line[:4] for line in gpu_emulation.launches(driver)]
 
         for name, ways in WAYS.items():
             with jax.enable_x64(True):
