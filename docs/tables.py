@@ -309,11 +309,6 @@ def models():
     table(("training (inference)", *heading), *rows)
 
 
-def of_models():
-    """Prints the least and the greatest of the models' training times."""
-    print(interval([t for b in BACKENDS for t in plain_models(b).values()]))
-
-
 def main(arguments):
     """Writes or checks the pages; returns the exit status."""
     from cogapp import Cog
