@@ -17,8 +17,10 @@ if str(ROOT) not in sys.path:
 from benchmarks.settings import SIZES as MEASURED  # noqa: E402
 
 PAGES = (
-    *("README.md", "benchmarks/README.md", "docs/speed.md"),
-    *("docs/should_i_use_it.md", "docs/guides/faster_as_they_are.md"),
+    "README.md",
+    "benchmarks/README.md",
+    "docs/speed.md",
+    "docs/should_i_use_it.md",
 )
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
 # The sizes that the short tables have.
@@ -281,7 +283,7 @@ def own_cell():
     print(interval(shares("tensorflow", "cell in", start, sizes=own), 1))
 
 
-def plain_models(backend, mode=TRAINING, other="keras,"):
+def plain_models(backend, mode, other):
     """Times of models by with_fast_rnn, with the kernels, over others'."""
     found = {}
     for row in speed():

@@ -277,7 +277,7 @@ def gradients(function, *xs):
         with tf.GradientTape() as tape:
             tape.watch(keras.tree.flatten(xs))
             y = function(*xs)
-        return tape.gradient(y, xs)
+        return tape.gradient(y, xs, unconnected_gradients="zero")
     if BACKEND == "jax":
         import jax
 
@@ -288,7 +288,9 @@ def gradients(function, *xs):
         lambda x: x if x.requires_grad else x.detach().requires_grad_(), xs
     )
     y, flat = function(*xs), keras.tree.flatten(xs)
-    found = torch.autograd.grad(y, flat, create_graph=True)
+    found = torch.autograd.grad(
+        y, flat, create_graph=True, materialize_grads=True
+    )
     return keras.tree.pack_sequence_as(xs, list(found))
 
 
@@ -301,67 +303,27 @@ def gradient_penalty(layer, x, mask, transform=lambda run: run, **options):
 
     ``transform`` is for example `tf.function`; the layer takes the options.
     """
-    run = {
-        "tensorflow": _tensorflow_twice,
-        "jax": _jax_twice,
-        "torch": _torch_twice,
-    }[BACKEND]
-    run = transform(run)
-    return [
-        keras.ops.convert_to_numpy(gradient)
-        for gradient in run(layer, x, mask, **options)
-    ]
-
-
-def _tensorflow_twice(layer, x, mask, **options):
-    import tensorflow as tf
-
-    x = tf.convert_to_tensor(x)
-    sources = [x, *(v.value for v in layer.trainable_variables)]
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            loss = tf.reduce_sum(
-                layer(x, mask=mask, training=True, **options) ** 2
-            )
-        penalty = tf.reduce_sum(inner.gradient(loss, x) ** 2)
-    return outer.gradient(penalty, sources, unconnected_gradients="zero")
-
-
-def _jax_twice(layer, x, mask, **options):
-    import jax
-
-    weights = [v.value for v in layer.trainable_variables]
-    others = [v.value for v in layer.non_trainable_variables]
+    weights, others = (
+        [v.value for v in variables]
+        for variables in (
+            layer.trainable_variables,
+            layer.non_trainable_variables,
+        )
+    )
+    if mask is not None:
+        mask = keras.ops.convert_to_tensor(mask)
+    options |= {"mask": mask, "training": True}
 
     def loss(x, weights):
-        y, _ = layer.stateless_call(
-            weights, others, x, mask=mask, training=True, **options
-        )
-        return (y**2).sum()
+        y, _ = layer.stateless_call(weights, others, x, **options)
+        return keras.ops.sum(y**2)
 
     def penalty(x, weights):
-        return (jax.grad(loss)(x, weights) ** 2).sum()
+        (slope,) = gradients(lambda x: loss(x, weights), x)
+        return keras.ops.sum(slope**2)
 
-    differentiate = jax.jit(jax.grad(penalty, argnums=(0, 1)))
-    of_x, of_weights = differentiate(x, weights)
-    return [of_x, *of_weights]
-
-
-def _torch_twice(layer, x, mask, **options):
-    import torch
-
-    x = torch.tensor(x, requires_grad=True)
-    weights = [v.value for v in layer.trainable_variables]
-    mask = None if mask is None else torch.tensor(mask)
-    loss = (layer(x, mask=mask, training=True, **options) ** 2).sum()
-    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
-    sources = [x, *weights]
-    gradients = torch.autograd.grad(
-        (gradient**2).sum(), sources, allow_unused=True
-    )
-    return [
-        torch.zeros_like(source) if gradient is None else gradient.detach()
-        for source, gradient in zip(sources, gradients, strict=True)
-    ]
+    run = transform(lambda x, weights: gradients(penalty, x, weights))
+    if BACKEND == "jax":
+        run = compiled(run)
+    of_x, of_weights = run(keras.ops.convert_to_tensor(x), weights)
+    return [to_numpy(gradient) for gradient in (of_x, *of_weights)]
