@@ -138,6 +138,8 @@ class TraceContext(NamedTuple):
     on_cpu: bool = True
     # The arrays' device if one program may have tensors of several devices.
     device: Any = None
+    # A sentence on why no function of `fused` can serve, or None.
+    fused_reason: str | None = "The framework compiles ordinary operations."
 
 
 _NAME = keras.backend.backend()
@@ -156,6 +158,8 @@ _module: Any
 _native: Any
 # TensorFlow's functions for LiteRT, or None.
 litert: Any = None
+# torch's layer normalisation and gradients of activations, or None.
+fused: Any = None
 # JAX and torch have another.
 _gpu: Any = gpu
 # Written out: tools that freeze programs follow no computed names.
@@ -175,9 +179,11 @@ elif _NAME == "jax":
     _module, _native, _gpu = jax, native_jax, gpu_jax
 elif _NAME == "torch":
     from keras_ln.backend import torch
+    from keras_ln.backend.torch import fused as fused_torch
     from keras_ln.backend.torch import gpu as gpu_torch
     from keras_ln.backend.torch import native as native_torch
 
+    fused = fused_torch
     _module, _native, _gpu = torch, native_torch, gpu_torch
 else:
     from keras_ln.backend import inference

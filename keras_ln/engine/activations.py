@@ -1,8 +1,8 @@
 """The activations that recurrent ops know by name.
 
-`keras.activations` loses float64 on JAX, and hand-written gradients need the
-derivatives. So the functions below replace Keras' activations of these names;
-any other callable is used as it is.
+`keras.activations` loses float64 on JAX, and hand-written gradients need those
+of activations. So the functions below replace Keras' activations of these
+names; any other callable is used as it is.
 """
 
 from collections.abc import Callable
@@ -14,25 +14,32 @@ from keras_ln import backend
 
 
 class Activation(NamedTuple):
-    """An activation `y = f(z)` and its derivative, written in terms of y."""
+    """An activation `y = f(z)` and its gradient, written in terms of y."""
 
     function: Callable[[Any], Any]
-    # None if it is not known.
-    derivative: Any
+    # `vjp(dy, y)`: the gradient of z from that of y. None if it is not known.
+    vjp: Any
 
 
+# The gradients that are single operations of the framework.
+_FUSED = {} if backend.fused is None else backend.fused.GRADIENTS
 ACTIVATIONS = {
-    "tanh": Activation(backend.tanh, lambda y: 1.0 - y * y),
-    "sigmoid": Activation(backend.sigmoid, lambda y: y * (1.0 - y)),
-    "relu": Activation(
-        backend.relu, lambda y: keras.ops.cast(y > 0.0, y.dtype)
+    "tanh": Activation(
+        backend.tanh, _FUSED.get("tanh", lambda d, y: d * (1.0 - y * y))
     ),
-    "linear": Activation(lambda z: z, lambda y: keras.ops.ones_like(y)),
+    "sigmoid": Activation(
+        backend.sigmoid,
+        _FUSED.get("sigmoid", lambda d, y: d * (y * (1.0 - y))),
+    ),
+    "relu": Activation(
+        backend.relu, lambda d, y: d * keras.ops.cast(y > 0.0, y.dtype)
+    ),
+    "linear": Activation(lambda z: z, lambda d, y: d),
 }
 
 
 def get_activation(identifier: Any) -> Activation:
-    """The entry of `ACTIVATIONS`, or Keras' activation without a derivative.
+    """The entry of `ACTIVATIONS`, or Keras' activation without a gradient.
 
     Args:
         identifier: any argument of `keras.activations.get`.

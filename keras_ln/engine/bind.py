@@ -154,8 +154,8 @@ def plan_of(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
         options.context.compiler_reason is not None
         or options.context.autodiff_reason is not None
         or options.overridden is not None
-        or spec.activation.derivative is None
-        or spec.recurrent_activation.derivative is None
+        or spec.activation.vjp is None
+        or spec.recurrent_activation.vjp is None
         or not all(n is None or type(n) is int for n in arrays["x"].shape)
     ):
         return _new_plan(spec, arrays, options)

@@ -99,7 +99,7 @@ def _no_equations_by_hand(spec: Spec, options: RunOptions) -> str | None:
         return "unroll=True asks for an unrolled loop over time."
     for name in ("activation", "recurrent_activation"):
         activation = getattr(spec, name)
-        if activation.derivative is None:
+        if activation.vjp is None:
             return (
                 f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
                 f"Received: {name}={activation.function!r}."
@@ -127,13 +127,16 @@ _READ_OF_STATISTICS = (
 
 
 def _run_fused(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
+    fused = spec.cell.fused_norms is not None
+    fused = fused and options.context.fused_reason is None
     # On other devices the kernel launches of a step cost more than its
     # arithmetic.
-    few = not (options.context.on_cpu or spec.cell.batch_statistics)
+    few = not (fused or options.context.on_cpu or spec.cell.batch_statistics)
     # XLA compiles for one T. Where T is unknown there are probably many, each
     # of which would cost a compilation.
     known = arrays["x"].shape[1] is not None
-    run_op = fused_op(spec._replace(recompute_in_backward=few), known)
+    spec = spec._replace(recompute_in_backward=few, fused_norms=fused)
+    run_op = fused_op(spec, known)
     return run_op(arrays, keep=options.training, owner=options.owner)
 
 
@@ -143,15 +146,15 @@ def fused_op(spec: Spec, known: bool) -> Any:
 
     `known` says whether T is.
     """
-    scan, first = functools.partial(forward, spec), None
-    if spec.recompute_in_backward:
-        values = spec._replace(skip_flat_rows=True)
-        first = functools.partial(forward, values)
+    values = spec._replace(skip_flat_rows=spec.recompute_in_backward)
+    # Second derivatives are those of ordinary operations.
+    plain = spec._replace(fused_norms=False)
     return backend.custom_vjp(
-        first or scan,
+        functools.partial(forward, values),
         functools.partial(vjp, spec),
-        scan if first else None,
+        functools.partial(forward, plain),
         compiled=known,
+        reference_backward=functools.partial(vjp, plain),
     )
 
 

@@ -77,7 +77,7 @@ def forward(
             for name in cell.states
         )
     statistics_too = cell.batch_statistics or (
-        keep and not spec.recompute_in_backward
+        keep and not (spec.recompute_in_backward or spec.fused_norms)
     )
     loop = Loop(spec, arrays, weights, resets, keep, statistics_too, overridden)
     final, results = (_unrolled if unroll else backend.scan)(
@@ -160,6 +160,7 @@ def _visit(
             row["x_product"], before, loop.weights, recurrent_mask
         )
     else:
+        kept: Tensors | None = {} if loop.keep and spec.fused_norms else None
         after, statistics, h_product = run_step(
             spec,
             row["x_product"],
@@ -168,7 +169,9 @@ def _visit(
             recurrent_mask=recurrent_mask,
             valid=valid,
             moving=moving_in(row) if cell.batch_statistics else None,
+            kept=kept,
         )
+        results |= kept or {}
         if loop.keep_statistics:
             results |= named_statistics(statistics)
         if loop.keep:
@@ -217,8 +220,9 @@ def run_step(
     weights: Tensors,  # recurrent_kernel (U, nU), and the vectors
     *,
     recurrent_mask: Any = None,  # dropout mask of h (B, U), scaled
-    valid: Any = None,  # these two: see `Cell.norms`
+    valid: Any = None,  # these three: see `Cell.norms`
     moving: Any = None,
+    kept: Tensors | None = None,
 ) -> tuple[tuple[Any, ...], Any, Any]:
     """One step of the cell, computed in the wide dtype.
 
@@ -234,7 +238,7 @@ def run_step(
         widen(h_product),
         tuple(map(widen, states)),
         spec,
-        spec.cell.norms(weights, spec, valid, moving),
+        spec.norms(weights, spec, valid, moving, kept),
     )
     new_states = tuple(
         backend.cast(new, old.dtype)

@@ -48,9 +48,10 @@ class Cell:
     # (None for none), and of the vectors by name. The factors come from
     # `LayerNorms.factors`, by site.
     step_vjp: Callable[..., tuple[Any, Any, tuple[Any, ...], dict[str, Any]]]
-    # `norms(weights, spec, valid, moving)`: the sites of one step. Only batch
-    # statistics use the last two: the step's mask (B, 1), and the statistics
-    # that replace the batch's. Each may be None.
+    # `norms(weights, spec, valid, moving, kept)`: the sites of one step. Only
+    # batch statistics use `valid`, the step's mask (B, 1), and `moving`, the
+    # statistics that replace the batch's. Each may be None. For `kept` see
+    # `LayerNorms.once`.
     norms: Callable[..., Any]
     gates: int  # n
     # The letter of each state's size, h first.
@@ -67,6 +68,8 @@ class Cell:
     batch_statistics: bool = False
     # The cell's name in keras-ln-kernels, or None if they do not have it.
     native_name: str | None = None
+    # `norms` for `Spec.fused_norms`, or None.
+    fused_norms: Callable[..., Any] | None = None
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -124,6 +127,14 @@ class Spec(NamedTuple):
     # Whether no gradient passes the scales of the norms. Rows without variance
     # are then scaled like the others, in fewer kernels.
     skip_flat_rows: bool = False
+    # Whether norms and gradients of activations are single operations of the
+    # framework; the loop forward then keeps what its gradient needs.
+    fused_norms: bool = False
+
+    def norms(self, *arguments: Any, **more: Any) -> Any:
+        """The sites of one step, for arguments of `Cell.norms`."""
+        fused = self.cell.fused_norms if self.fused_norms else None
+        return (fused or self.cell.norms)(*arguments, **more)
 
     @property
     def shares(self) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ n gates.
 
 import functools
 import itertools
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import keras
@@ -19,7 +20,7 @@ from keras_ln.engine.scan import (
     named_statistics,
     previous,
 )
-from keras_ln.engine.spec import Spec, Tensors
+from keras_ln.engine.spec import ARRAYS, Spec, Tensors
 from keras_ln.engine.zoneout import apply_zoneout_vjp
 
 
@@ -57,7 +58,10 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
         if vector.name.endswith("gamma")
     ]
     loop = _Loop(spec, weights, transposed, recurrent_mask, x.dtype, sites)
-    names = ("x_product", "h_product", *previous(cell))
+    # All that the loop forward kept, or what the gradient of any loop needs.
+    names: Iterable[str] = ("x_product", "h_product", *previous(cell))
+    if spec.fused_norms:
+        names = residuals.keys() - {*ARRAYS, *cell.weights}
     visits = {name: residuals[name] for name in names}
     visits |= _factors(loop, visits, residuals, moving_in(rows))
     rows |= visits
@@ -72,6 +76,9 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     )
     from_loop = {name: _flat(rows) for name, rows in from_loop.items()}
     d_vectors = carry.get("d_vectors")
+    if spec.fused_norms:
+        each = [backend.sum(from_loop[f"d_{n}"], 0) for n in loop.vectors]
+        d_vectors = keras.ops.concatenate(each) if each else None
     if spec.recompute_in_backward:
         # The loop gave cotangents of states, which are zero for masked rows and
         # for units that keep their state.
@@ -105,7 +112,16 @@ def _factors(
     This leaves less work to the loop over time.
     """
     spec, cell = loop.spec, loop.spec.cell
-    norms = cell.norms(loop.weights, spec, None, moving)
+    norms = spec.norms(loop.weights, spec, None, moving)
+    factors: Tensors = {}
+    if spec.fused_norms:
+        of_products = {"kernel": "x_product", "recurrent": "h_product"}
+        for site in loop.sites:
+            names = (f"{site}_center", f"{site}_scale")
+            z = of_products.get(site, f"{site}_z")
+            found = norms.factors_of_steps(visits[z], *map(visits.get, names))
+            factors |= zip((*names, z), found, strict=True)
+        return factors
     statistics = residuals
     if spec.recompute_in_backward:
         _, by_site = cell.step(
@@ -116,7 +132,6 @@ def _factors(
             norms,
         )
         statistics = named_statistics(by_site)
-    factors: Tensors = {}
     for site in loop.sites:
         mean = statistics[f"{site}_mean"]
         of_site = norms.factors(mean, statistics[f"{site}_variance"])
@@ -134,7 +149,8 @@ def _first_carry(
         carry[f"d_previous_{name}"] = widen(cotangents[f"final_{name}"])
         if (state := f"reset_{name}") in residuals:
             carry[f"d_{state}"] = keras.ops.zeros_like(widen(residuals[state]))
-    if loop.vectors and not loop.spec.recompute_in_backward:
+    spec = loop.spec
+    if loop.vectors and not (spec.recompute_in_backward or spec.fused_norms):
         joined = [widen(loop.weights[name]) for name in loop.vectors]
         carry["d_vectors"] = keras.ops.zeros_like(keras.ops.concatenate(joined))
     return carry
@@ -185,6 +201,8 @@ def _visit_vjp(
     if spec.recompute_in_backward:
         pairs = zip(names, d_states, strict=True)
         return carry, {f"d_{name}": d for name, d in pairs}
+    if spec.fused_norms:
+        return carry, products | {f"d_{n}": d for n, d in d_vectors.items()}
     if d_vectors is not None:
         carry["d_vectors"] = carry["d_vectors"] + d_vectors
     return carry, products
@@ -197,7 +215,8 @@ def _step_vjp(
 
     Returns:
         Gradients of the products x W and h R (B, nU) by name, of the states
-        except through h R, and of the vectors in one array, or None.
+        except through h R, and of the vectors in one array, or None; with
+        `fused_norms` by name.
     """
     spec, cell, widen = loop.spec, loop.spec.cell, loop.widen
     factors = {
@@ -209,7 +228,13 @@ def _step_vjp(
         widen(visit["h_product"]),
         tuple(widen(visit[name]) for name in previous(cell)),
         spec,
-        cell.norms(loop.weights, spec, visit.get("mask"), moving_in(visit)),
+        spec.norms(
+            loop.weights,
+            spec,
+            visit.get("mask"),
+            moving_in(visit) if cell.batch_statistics else None,
+            visit if spec.fused_norms else None,
+        ),
         factors,
         d_states,
     )
@@ -217,6 +242,8 @@ def _step_vjp(
         "d_x_product": backend.cast(d_x_product, loop.dtype),
         "d_h_product": backend.cast(d_h_product, loop.dtype),
     }
+    if spec.fused_norms:
+        return products, d_direct, d_vectors
     # In one array, so that the loop adds once.
     joined = None
     if names := loop.vectors:

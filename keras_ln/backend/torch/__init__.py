@@ -158,7 +158,14 @@ def trace_context(arrays):
     if torch.jit.is_tracing():
         autodiff_reason = "torch.jit.trace records ordinary operations."
     device = arrays["x"].device if arrays else None
-    return TraceContext(autodiff_reason, compiler_reason, on_cpu(), device)
+    functorch, fused_reason = torch._C._functorch, compiler_reason
+    if functorch.peek_interpreter_stack() is not None or any(
+        map(functorch.is_legacy_batchedtensor, (arrays or {}).values())
+    ):
+        fused_reason = "torch.func transforms ordinary operations."
+    return TraceContext(
+        autodiff_reason, compiler_reason, on_cpu(), device, fused_reason
+    )
 
 
 def _no_view(tensor):

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_ln import backend
-from keras_ln.engine.dtypes import widen
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops.norms.cell_norms import LayerNorms
+from keras_ln.ops.norms.cell_norms import (
+    LayerNorms,
+    sites_vjp,
+    sum_of,
+)
+from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
     StepOptions,
@@ -39,8 +42,7 @@ def gru_step(
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sites."""
     (h,) = states
-    sites, beside, shown = _sites(x_product, h_product, spec, norms, {})
-    z, _, candidate = _gates(beside, shown, spec)
+    sites, z, *_, candidate = _values(x_product, h_product, norms, {})
     statistics = {site.name: site.statistics for site in sites}
     # Unlike in Keras' GRU, z = 1 takes the candidate.
     return ((1.0 - z) * h + z * candidate,), statistics
@@ -57,76 +59,38 @@ def gru_step_vjp(
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
     """Gradients of x W, h R, the state, and the vectors by name."""
     (h,), (dh,) = states, cotangents
-    sites, beside, shown = _sites(x_product, h_product, spec, norms, factors)
-    z, r, candidate = _gates(beside, shown, spec)
-    gate_derivative = spec.recurrent_activation.derivative
-    d_sum = dh * z * spec.activation.derivative(candidate)
-    d_z = dh * (candidate - h) * gate_derivative(z)
-    d_r = d_sum * shown[:, -h.shape[-1] :] * gate_derivative(r)
-    dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
-    if spec.summed:
-        (total,) = sites
-        d_total, d_vectors = total.vjp(dy_h)
-        for name, d in (("bias", dy_h), ("sum_bias", d_total)):
-            if name in norms.weights:
-                d_vectors[name] = backend.sum(d, 0)
-        return d_total, d_total, (dh * (1.0 - z),), d_vectors
-    kernel, recurrent = sites
-    dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
-    d_x_product, d_vectors = kernel.vjp(dy_x)
-    d_h_product, more = recurrent.vjp(dy_h)
-    d_vectors |= more
-    if "bias" in norms.weights:
-        d_vectors["bias"] = backend.sum(dy_x, 0)
-    if "recurrent_bias" in norms.weights:
-        d_vectors["recurrent_bias"] = backend.sum(dy_h, 0)
-    return d_x_product, d_h_product, (dh * (1.0 - z),), d_vectors
+    values = _values(x_product, h_product, norms, factors)
+    sites, z, r, shown, candidate = values
+    gate_vjp = spec.recurrent_activation.vjp
+    d_sum = spec.activation.vjp(dh * z, candidate)
+    d_z = gate_vjp(dh * (candidate - h), z)
+    d_r = gate_vjp(d_sum * shown, r)
+    # Of N(h R) or the sum, and of N(x W).
+    dy = [keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)]
+    if not spec.summed:
+        dy.insert(0, keras.ops.concatenate([d_z, d_r, d_sum], axis=-1))
+    d_products, d_vectors = sites_vjp(sites, dy)
+    return *d_products, (dh * (1.0 - z),), d_vectors
 
 
-def _sites(
-    x_product: Any,
-    h_product: Any,
-    spec: Spec,
-    norms: LayerNorms,
-    factors: Any,
-) -> tuple[list[Any], Any, Any]:
-    """The sites, and two values (B, 3U) with their biases.
+def _values(
+    x_product: Any, h_product: Any, norms: LayerNorms, factors: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The sites, z, r, what r multiplies, and the candidate."""
+    spec, sites = norms.spec, norms.sites(x_product, h_product, factors)
 
-    The reset gate multiplies the candidate's part of the second one. The first
-    is None where the sum of both products is one site.
-    """
-    if spec.summed:
-        z = _biased(x_product + h_product, "sum_bias", norms)
-        total = norms.site("sum", z, factors.get("sum"))
-        return [total], None, _biased(total.value, "bias", norms)
-    kernel = norms.site("kernel", x_product, factors.get("kernel"))
-    recurrent = norms.site("recurrent", h_product, factors.get("recurrent"))
-    return (
-        [kernel, recurrent],
-        _biased(kernel.value, "bias", norms),
-        _biased(recurrent.value, "recurrent_bias", norms),
-    )
+    def gates() -> tuple[Any, ...]:
+        # Without N(x W) where the sum of both products is one site.
+        *beside, shown = [site.value for site in sites]
+        split = shown.shape[-1] // 3 * 2
+        both = sum_of([shown[..., :split], *(v[..., :split] for v in beside)])
+        shown = shown[..., split:]
+        function = spec.recurrent_activation.function
+        z, r = keras.ops.split(function(both), 2, axis=-1)
+        candidate = sum_of([r * shown, *(v[..., split:] for v in beside)])
+        return z, r, shown, spec.activation.function(candidate)
 
-
-def _gates(beside: Any, shown: Any, spec: Spec) -> tuple[Any, Any, Any]:
-    """z, r and the candidate (B, U), from the values of `_sites`."""
-    split = shown.shape[-1] // 3 * 2
-    gates, candidate = shown[..., :split], shown[..., split:]
-    if beside is not None:
-        gates = gates + beside[..., :split]
-    z, r = keras.ops.split(
-        spec.recurrent_activation.function(gates), 2, axis=-1
-    )
-    candidate = r * candidate
-    if beside is not None:
-        candidate = beside[..., split:] + candidate
-    return z, r, spec.activation.function(candidate)
-
-
-def _biased(value: Any, name: str, norms: LayerNorms) -> Any:
-    """`value` (B, 3U) plus the bias of that name, if there is one."""
-    bias = norms.weights.get(name)
-    return value if bias is None else value + widen(bias)
+    return sites, *norms.once(("z", "r", "shown", "candidate"), gates)
 
 
 LN_GRU = Cell(
@@ -152,6 +116,7 @@ LN_GRU = Cell(
         *("groups", "summed"),
     ),
     segments={"paper": (2, 1), "gate": (1, 1, 1), "all": (3,)},
+    fused_norms=FusedNorms,
     native_name="gru",
 )
 

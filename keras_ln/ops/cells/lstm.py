@@ -18,9 +18,13 @@ import keras
 
 from keras_ln import backend
 from keras_ln.engine.activations import ACTIVATIONS
-from keras_ln.engine.dtypes import widen
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops.norms.cell_norms import LayerNorms
+from keras_ln.ops.norms.cell_norms import (
+    LayerNorms,
+    sites_vjp,
+    sum_of,
+)
+from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
     StepOptions,
@@ -44,19 +48,11 @@ def lstm_step(
     norms: LayerNorms,
 ) -> tuple[tuple[Any, Any], dict[str, Any]]:
     """The new h and c (B, U), and the statistics of the sites."""
-    _, c = states
-    kernel = norms.site("kernel", x_product)
-    recurrent = norms.site("recurrent", h_product)
-    total = norms.site("sum", _sum(kernel, recurrent, norms))
-    i, f, candidate, o = _gates(total.value, spec, norms)
-    new_c = f * c + i * candidate
-    state = norms.site("state", new_c)
-    new_h = o * spec.activation.function(state.value)
+    values = _values(x_product, h_product, states, norms, {})
+    sites, state, new_c, *_, o, y = values
     carried = state.value if spec.carry_normalized_state else new_c
-    sites = [kernel, recurrent, state]
-    if total.statistics is not None:
-        sites.append(total)
-    return (new_h, carried), {site.name: site.statistics for site in sites}
+    statistics = {site.name: site.statistics for site in [*sites, state]}
+    return (o * y, carried), statistics
 
 
 def lstm_step_vjp(
@@ -70,56 +66,59 @@ def lstm_step_vjp(
 ) -> tuple[Any, Any, tuple[None, Any], dict[str, Any]]:
     """Gradients of x W, h R, the states, and the vectors by name."""
     (_, c), (dh, dc) = states, cotangents
-    derivative = spec.activation.derivative
-    gate_derivative = spec.recurrent_activation.derivative
-    kernel = norms.site("kernel", x_product, factors.get("kernel"))
-    recurrent = norms.site("recurrent", h_product, factors.get("recurrent"))
-    z = _sum(kernel, recurrent, norms)
-    total = norms.site("sum", z, factors.get("sum"))
-    i, f, candidate, o = _gates(total.value, spec, norms)
-    new_c = f * c + i * candidate
-    state = norms.site("state", new_c, factors.get("state"))
-    y = spec.activation.function(state.value)
-
-    d_state_value = dh * o * derivative(y)
+    vjp, gate_vjp = spec.activation.vjp, spec.recurrent_activation.vjp
+    values = _values(x_product, h_product, states, norms, factors)
+    sites, state, _, i, f, candidate, o, y = values
+    d_state_value = vjp(dh * o, y)
     if spec.carry_normalized_state:
         d_state_value, dc = d_state_value + dc, 0.0
     d_new_c, d_vectors = state.vjp(d_state_value)
     dc = dc + d_new_c
     dz = keras.ops.concatenate(
         [
-            dc * candidate * gate_derivative(i),
-            dc * c * gate_derivative(f),
-            dc * i * derivative(candidate),
-            dh * y * gate_derivative(o),
+            gate_vjp(dc * candidate, i),
+            gate_vjp(dc * c, f),
+            vjp(dc * i, candidate),
+            gate_vjp(dh * y, o),
         ],
         axis=-1,
     )
-    if "bias" in norms.weights:
-        d_vectors["bias"] = backend.sum(dz, 0)
-    dz, more = total.vjp(dz)
-    d_vectors |= more
-    if "sum_bias" in norms.weights:
-        d_vectors["sum_bias"] = backend.sum(dz, 0)
-    d_x_product, more = kernel.vjp(dz)
-    d_vectors |= more
-    d_h_product, more = recurrent.vjp(dz)
-    d_vectors |= more
-    return d_x_product, d_h_product, (None, dc * f), d_vectors
+    d_products, more = sites_vjp(sites, [dz] * len(sites))
+    return *d_products, (None, dc * f), d_vectors | more
 
 
-def _sum(kernel: Any, recurrent: Any, norms: LayerNorms) -> Any:
-    """The sum of two sites (B, 4U), which may be a site itself."""
-    bias = norms.weights.get("sum_bias")
-    z = kernel.value + recurrent.value
-    return z if bias is None else z + widen(bias)
+def _values(
+    x_product: Any,
+    h_product: Any,
+    states: tuple[Any, Any],
+    norms: LayerNorms,
+    factors: dict[str, Any],
+) -> tuple[Any, ...]:
+    """The sites of the gates and of c', c', i, f, c~, o, activation(N(c'))."""
+    (_, c), spec = states, norms.spec
+    sites = norms.sites(x_product, h_product, factors)
+
+    def gates() -> Any:
+        return _gates(sum_of(site.value for site in sites), spec)
+
+    def new_state() -> Any:
+        return norms.plus_product(f * c, i, candidate)
+
+    i, f, candidate, o = norms.once(("i", "f", "candidate", "o"), gates)
+    new_c = norms.once("state_z", new_state)
+    state = norms.site("state", new_c, factors.get("state"))
+    y = norms.once("y", lambda: spec.activation.function(state.value))
+    return sites, state, new_c, i, f, candidate, o, y
 
 
-def _gates(z: Any, spec: Spec, norms: LayerNorms) -> Any:
+def _gates(z: Any, spec: Spec) -> Any:
     """i, f, c~ and o (B, U) from their sum (B, 4U)."""
-    if "bias" in norms.weights:
-        z = z + widen(norms.weights["bias"])
     activation, gate = spec.activation, spec.recurrent_activation
+    if spec.fused_norms:
+        # Two operations, though what gives i, f and o gives another for c~.
+        i, f, _, o = keras.ops.split(gate.function(z), 4, axis=-1)
+        start, end = z.shape[-1] // 2, z.shape[-1] // 4 * 3
+        return i, f, activation.function(z[..., start:end]), o
     if (activation, gate) != (ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"]):
         i, f, candidate, o = keras.ops.split(z, 4, axis=-1)
         function = gate.function
@@ -157,6 +156,7 @@ LN_LSTM = Cell(
     ),
     options=(*OPTIONS, "carry_normalized_state", "groups", "summed"),
     segments={"paper": (4,), "gate": (1, 1, 1, 1), "all": (4,)},
+    fused_norms=FusedNorms,
     native_name="lstm",
 )
 

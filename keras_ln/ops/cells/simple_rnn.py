@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keras_ln import backend
-from keras_ln.engine.dtypes import widen
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops.norms.cell_norms import LayerNorms
+from keras_ln.ops.norms.cell_norms import (
+    LayerNorms,
+    sites_vjp,
+)
+from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
     StepOptions,
@@ -33,8 +35,8 @@ def simple_rnn_step(
     norms: LayerNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sum."""
-    site = norms.site("", _sum(x_product, h_product, norms))
-    return (spec.activation.function(site.value),), {"": site.statistics}
+    (site,), y = _values(x_product, h_product, norms, {})
+    return (y,), {site.name: site.statistics}
 
 
 def simple_rnn_step_vjp(
@@ -47,18 +49,19 @@ def simple_rnn_step_vjp(
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[None], dict[str, Any]]:
     """Gradients of x W, h R, the state, and the vectors by name."""
-    z = _sum(x_product, h_product, norms)
-    site = norms.site("", z, factors.get(""))
-    y = spec.activation.function(site.value)
-    dz, d_vectors = site.vjp(cotangents[0] * spec.activation.derivative(y))
-    if "bias" in norms.weights:
-        d_vectors["bias"] = backend.sum(dz, 0)
-    return dz, dz, (None,), d_vectors
+    sites, y = _values(x_product, h_product, norms, factors)
+    dy = spec.activation.vjp(cotangents[0], y)
+    d_products, d_vectors = sites_vjp(sites, [dy])
+    return *d_products, (None,), d_vectors
 
 
-def _sum(x_product: Any, h_product: Any, norms: LayerNorms) -> Any:
-    z = x_product + h_product
-    return z + widen(norms.weights["bias"]) if "bias" in norms.weights else z
+def _values(
+    x_product: Any, h_product: Any, norms: LayerNorms, factors: Any
+) -> tuple[Any, Any]:
+    """The site of the sum, and the activation of its value."""
+    function = norms.spec.activation.function
+    site = norms.of_sum("", x_product, h_product, factors, inside="bias")
+    return [site], norms.once("y", lambda: function(site.value))
 
 
 LN_SIMPLE_RNN = Cell(
@@ -70,6 +73,7 @@ LN_SIMPLE_RNN = Cell(
     vectors=(Vector("bias", 1), Vector("gamma", 1, ""), Vector("beta", 1, "")),
     options=("epsilon", "activation"),
     segments={"paper": (1,)},
+    fused_norms=FusedNorms,
     native_name="simple_rnn",
 )
 

@@ -6,7 +6,10 @@ uses only the functions, and so has derivatives of every order and mode.
 Letters: B batch, F features of the normalised vector, U units.
 """
 
+import functools
 import itertools
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import keras
@@ -18,7 +21,7 @@ from keras_ln.engine.spec import Spec
 from keras_ln.ops.norms.batch_normalization import batch_statistics
 
 # 16 unit roundoffs of the dtypes in which cells compute.
-_ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
+ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
 # The gates that share a row's statistics: as in the paper, none, or all.
 GROUPS = ("paper", "gate", "all")
 # The named sites.
@@ -31,7 +34,7 @@ def is_flat(mean: Any, variance: Any) -> Any:
     Its root is then at most 16 unit roundoffs of the mean; both are in at least
     float32.
     """
-    rounding = mean * _ROUNDING[name_of(mean.dtype)]
+    rounding = mean * ROUNDING[name_of(mean.dtype)]
     # The difference, because both may be inf if rows overflow.
     return variance - rounding * rounding <= 0.0
 
@@ -84,30 +87,81 @@ class LayerNorms:
         # count; and mean and variance (F) by site, which replace them.
         valid: Any = None,
         moving: dict[str, Any] | None = None,
+        # For `once`: what it gave in the step forward, by name, or {} there.
+        kept: dict[str, Any] | None = None,
     ):
         self.weights, self.spec = weights, spec
         self.valid, self.moving = valid, moving
+        self.kept, self.again = kept, bool(kept)
         segments = spec.cell.segments[spec.groups]
         unit = weights["recurrent_kernel"].shape[-1] // spec.cell.gates
         self.ends = [unit * k for k in itertools.accumulate(segments)]
 
-    def site(self, name: str, z: Any, factors: Any = None) -> "Site":
+    def once(self, names: Any, make: Callable[[], Any]) -> Any:
+        """`make()`, or what it was in the step forward, if that was kept.
+
+        A name has one tensor, names have several.
+        """
+        if self.kept is None:
+            return make()
+        one = isinstance(names, str)
+        if not self.again:
+            made = make()
+            self.kept |= {names: made} if one else zip(names, made, strict=True)
+            return made
+        return self.kept[names] if one else [self.kept[n] for n in names]
+
+    def sites(
+        self, x_product: Any, h_product: Any, factors: dict[str, Any]
+    ) -> list["Site"]:
+        """The sites of x W and of h R (B, F), or that of their sum."""
+        if self.spec.summed:
+            arguments = "sum", x_product, h_product, factors
+            return [self.of_sum(*arguments, inside="sum_bias", shift="bias")]
+        given = [factors.get(name) for name in ("kernel", "recurrent")]
+        return [
+            self.site("kernel", x_product, given[0], "bias"),
+            self.site("recurrent", h_product, given[1], "recurrent_bias"),
+        ]
+
+    def of_sum(
+        self,
+        name: str,
+        x_product: Any,
+        h_product: Any,
+        factors: dict[str, Any],
+        inside: str,
+        shift: str = "",
+    ) -> "Site":
+        """The site of the sum of both products and of the vector `inside`."""
+        has = inside in self.weights
+
+        def total() -> Any:
+            z = x_product + h_product
+            return z + widen(self.weights[inside]) if has else z
+
+        z = self.once(f"{name}_z", total)
+        site = self.site(name, z, factors.get(name), shift)
+        return site._replace(inside=inside if has else "")
+
+    def site(
+        self, name: str, z: Any, factors: Any = None, shift: str = ""
+    ) -> "Site":
         """Normalises the sum `z` (B, F), which is in at least float32.
 
         `value = gamma * (z - mean) * scale + beta`, or `z` itself without a
-        gamma. The scale is `1 / sqrt(variance + epsilon)`, but the constant 1
-        if there is no variance (`is_flat`); the value is beta either way.
-        Otherwise every step of zeros from a zero state would multiply the
-        gradient by `1 / sqrt(epsilon)` for every norm, and overflow it.
+        gamma, plus the weight `shift` if there is one. The scale is
+        `1 / sqrt(variance + epsilon)`, but the constant 1 if there is no
+        variance (`is_flat`); the value is beta either way. Otherwise every step
+        of zeros from a zero state would multiply the gradient by
+        `1 / sqrt(epsilon)` for every norm, and overflow it.
 
         A gradient needs the results of `factors` for the statistics.
         """
-        prefix = f"{name}_" if name else ""
-        gamma = self.weights.get(f"{prefix}gamma")
-        beta = self.weights.get(f"{prefix}beta")
+        gamma, shifts = self._weights_at(name, shift)
         if gamma is None:
-            return Site(name, z)
-        gamma = widen(gamma)
+            value = sum_of([z, *shifts.values()])
+            return Site(name, value, None, self, shifts=(*shifts,))
         varying = statistics = None
         if factors is None:
             centred, statistics = self.centred(name, z)
@@ -117,12 +171,33 @@ class LayerNorms:
             centred, scale = z - mean, abs(signed)
             varying = centred * backend.relu(signed)
         standard = centred * scale
-        value = standard * gamma
-        if beta is not None:
-            value = value + widen(beta)
-        return Site(
-            name, value, statistics, self, gamma, standard, varying, scale
-        )
+        value = sum_of([standard * gamma, *shifts.values()])
+        residuals = gamma, standard, varying, scale, (*shifts,)
+        return Site(name, value, statistics, self, *residuals)
+
+    def _weights_at(self, site: str, shift: str) -> tuple[Any, dict[str, Any]]:
+        """The gamma of a site, or None, and what is added to it by name."""
+        prefix = f"{site}_" if site else ""
+        gamma = self.weights.get(f"{prefix}gamma")
+        names = [f"{prefix}beta"] * (gamma is not None) + [shift]
+        shifts = {
+            name: widen(self.weights[name])
+            for name in names
+            if name in self.weights
+        }
+        return None if gamma is None else widen(gamma), shifts
+
+    def plus_product(self, a: Any, b: Any, c: Any) -> Any:
+        """`a + b * c`."""
+        return a + b * c
+
+    def site_vjp(self, site: "Site", dy: Any) -> tuple[Any, Any, Any]:
+        """Gradients of `z`, of gamma, and of what is added to the value."""
+        d_shift = backend.sum(dy, 0) if site.shifts else None
+        if site.gamma is None:
+            return dy, None, d_shift
+        dz = self.standardize_vjp(site.varying, site.scale, dy * site.gamma)
+        return dz, backend.sum(dy * site.standard, 0), d_shift
 
     def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z` from the gradient of its standardised value.
@@ -197,27 +272,43 @@ class Site(NamedTuple):
 
     name: str
     value: Any  # (B, F)
-    # Mean and variance of `z`. None if the factors are given; without a gamma
-    # this field and all below are None.
+    # Mean and variance of `z`. None if the factors are given, and without a
+    # gamma.
     statistics: Any = None
     norms: Any = None
+    # None if the site is not normalised, like the three below. In the gradient
+    # of `FusedNorms` these are `z`, its mean, and its scale.
     gamma: Any = None
     standard: Any = None  # (z - mean) * scale
     # `standard`, but zero if the scale is constant. None without the factors.
     varying: Any = None
     scale: Any = None
+    # The names of the vectors that are added to the value, and of the one in
+    # `z`, or "".
+    shifts: tuple[str, ...] = ()
+    inside: str = ""
 
     def vjp(self, dy: Any) -> tuple[Any, dict[str, Any]]:
-        """Gradients of `z` (B, F), and of gamma and beta (F) by name."""
-        if self.gamma is None:
-            return dy, {}
-        prefix = f"{self.name}_" if self.name else ""
-        gradients = {f"{prefix}gamma": backend.sum(dy * self.standard, 0)}
-        if f"{prefix}beta" in self.norms.weights:
-            gradients[f"{prefix}beta"] = backend.sum(dy, 0)
-        g = dy * self.gamma
-        dz = self.norms.standardize_vjp(self.varying, self.scale, g)
+        """Gradients of `z` (B, F), and of the vectors (F) by name."""
+        dz, d_gamma, d_shift = self.norms.site_vjp(self, dy)
+        gradients = dict.fromkeys(self.shifts, d_shift)
+        if self.gamma is not None:
+            gradients[f"{self.name}_gamma".lstrip("_")] = d_gamma
+        if self.inside:
+            gradients[self.inside] = backend.sum(dz, 0)
         return dz, gradients
+
+
+def sites_vjp(sites: list[Site], dy: list[Any]) -> tuple[Any, dict[str, Any]]:
+    """Gradients of both products, and of the vectors by name, from `sites`."""
+    found = [site.vjp(d) for site, d in zip(sites, dy, strict=True)]
+    vectors = {n: d for _, of_site in found for n, d in of_site.items()}
+    return (found[0][0], found[-1][0]), vectors
+
+
+def sum_of(terms: Iterable[Any]) -> Any:
+    """The sum, from the first term on."""
+    return functools.reduce(operator.add, terms)
 
 
 class BatchNorms(LayerNorms):
