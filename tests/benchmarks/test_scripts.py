@@ -146,24 +146,6 @@ def test_a_smoke_run_and_earlier_results(tmp_path, monkeypatch, capsys):
     assert str(table) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("layer", settings.LAYERS)
-def test_providers(layer):
-    options = sequence_layers.parse(
-        ["--layer", layer, "--recurrent-dropout", "0.5"]
-    )
-    found = sequence_layers.programs(options, settings.SIZES["A"])
-    names = [name.split(",")[0] for name in found]
-    kinds = settings.LAYERS[layer]
-    assert names[0] in ("keras_ln", "keras_ln (kernels)")
-    expected = {
-        *("keras_ln without dropout", "cell loop of keras_ln"),
-        f"keras {kinds.keras}",
-        *["cell in keras.layers.RNN"] * bool(kinds.cell),
-        *[f"torch {kinds.torch}"] * bool(importlib.util.find_spec("torch")),
-    }
-    assert expected <= set(names)
-
-
 @pytest.mark.parametrize("used", ["native", "cuda", "fused"])
 def test_with_kernels_and_without(used, monkeypatch):
     """On a CPU and on a GPU."""

@@ -91,7 +91,7 @@ def oracle(row, arrays):
     return [y, *final]
 
 
-@pytest.mark.promise("Recurrent cells do not scale a row without variance")
+@pytest.mark.promise("If all numbers of a row are equal, recurrent cells")
 @pytest.mark.parametrize(
     "row, dtype",
     [
@@ -157,7 +157,7 @@ def zero_shifts(layer):
     return layer
 
 
-@pytest.mark.promise("Recurrent cells do not scale a row without variance")
+@pytest.mark.promise("If all numbers of a row are equal, recurrent cells")
 @pytest.mark.parametrize(
     "use_fused, on_cpu", [(True, True), (True, False), (False, True)]
 )

@@ -169,7 +169,7 @@ ZERO_STEPS = {
 }
 
 
-@pytest.mark.promise("Recurrent cells do not scale a row without variance")
+@pytest.mark.promise("If all numbers of a row are equal, recurrent cells")
 @pytest.mark.parametrize("name", ZERO_STEPS)
 def test_zeros_from_a_state_of_zero_keep_the_gradient(name):
     rows = 16
