@@ -83,11 +83,13 @@ def set_up_torch(threads):
     torch.backends.cuda.matmul.allow_tf32 = True
 
 
-def torch_plain(kind, shape, units, return_sequences, dtype):
+def torch_plain(kind, projection, shape, units, return_sequences, dtype):
     """torch's own "LSTM", "GRU" or "RNN": (call, weights)."""
     import torch
 
-    network = getattr(torch.nn, kind)(shape[-1], units, batch_first=True)
+    more = {"proj_size": projection} if projection else {}
+    make = getattr(torch.nn, kind)
+    network = make(shape[-1], units, batch_first=True, **more)
     network = network.to(torch_device(), getattr(torch, dtype))
     # Otherwise cuDNN would copy the weights in every call.
     network.flatten_parameters()

@@ -57,6 +57,11 @@ def add_options(parser):
         help="share of h to drop, in all layers",
     )
     parser.add_argument(
+        "--projection",
+        type=int,
+        help="size of h, of an LSTM, in keras_ln and torch.nn (default: units)",
+    )
+    parser.add_argument(
         "--providers", nargs="+", help="only providers with these prefixes"
     )
 
@@ -73,9 +78,11 @@ def programs(options, size):
         policy = f"mixed_{policy}"
     shape = size[:3]
     rng = np.random.default_rng(0)
-    outputs = (size.batch, size.time, size.units)
+    width = options.projection or size.units
+    outputs = (size.batch, size.time, width)
     if not options.return_sequences:
-        outputs = (size.batch, size.units)
+        outputs = (size.batch, width)
+    own = {"projection": width} if options.projection else {}
     arrays = [rng.normal(size=s).astype("float32") for s in (shape, outputs)]
 
     common = {"units": size.units, "seed": 1, "dtype": policy}
@@ -89,8 +96,8 @@ def programs(options, size):
     def make(layer_class, **arguments):
         return built(layer_class(**{**common, **returned, **arguments}))
 
-    def loop_over(cell_class):
-        cell = cell_class(**common)
+    def loop_over(cell_class, **arguments):
+        cell = cell_class(**common, **arguments)
         return built(keras.layers.RNN(cell, dtype=policy, **returned))
 
     def of(name, make_layer, **modes):
@@ -98,7 +105,7 @@ def programs(options, size):
             name, make_layer, arrays, options.dtype, **modes
         )
 
-    ours = functools.partial(make, getattr(keras_ln, names.ours))
+    ours = functools.partial(make, getattr(keras_ln, names.ours), **own)
     fused = functools.partial(ours, use_fused=True)
 
     # XLA compiles our op in graph mode too, so one mode is enough.
@@ -119,8 +126,9 @@ def programs(options, size):
         plain = functools.partial(fused, recurrent_dropout=0.0)
         found |= of("keras_ln without dropout", plain, modes=("graph",))
     theirs = getattr(keras.layers, names.keras)
-    found |= of(f"keras {names.keras}", functools.partial(make, theirs))
-    if keras.backend.backend() == "torch":
+    if not own:
+        found |= of(f"keras {names.keras}", functools.partial(make, theirs))
+    if keras.backend.backend() == "torch" and not own:
         # On torch the layer's gradient fills (B, T, nU) with zeros at every
         # step, so that the loop over the cell is the faster plain layer.
         found |= of(
@@ -132,7 +140,7 @@ def programs(options, size):
     if names.cell:
         found |= of(
             "cell in keras.layers.RNN",
-            lambda: loop_over(getattr(keras_ln, names.cell)),
+            lambda: loop_over(getattr(keras_ln, names.cell), **own),
         )
     found |= _others(options, size, arrays)
     return found
@@ -143,7 +151,8 @@ def _others(options, size, arrays):
     names = LAYERS[options.layer]
     settings = (size[:3], size.units, options.return_sequences)
     found = {}
-    if options.layer == "lstm" and importlib.util.find_spec("jax"):
+    whole = options.layer == "lstm" and not options.projection
+    if whole and importlib.util.find_spec("jax"):
 
         def autodiff():
             call, weights = baselines.jax_scan(*settings)
@@ -161,9 +170,9 @@ def _others(options, size, arrays):
         return keras_programs.module_steps(call, weights, arrays, options.dtype)
 
     found[f"torch {names.torch}"] = lambda: of_torch(
-        baselines.torch_plain, names.torch
+        baselines.torch_plain, names.torch, options.projection
     )
-    if options.layer == "lstm":
+    if whole:
         found["torch LN cell, TorchScript"] = lambda: of_torch(
             baselines.torch_script
         )
@@ -194,6 +203,8 @@ def label(options, text):
         name += ", every step"
     if options.recurrent_dropout:
         name += f", dropout {options.recurrent_dropout:g}"
+    if options.projection:
+        name += f", projection {options.projection}"
     return name
 
 

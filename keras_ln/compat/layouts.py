@@ -1,6 +1,7 @@
 """Other libraries' layouts of weights, and how a cell of ours gets them.
 
-Letters of shapes: D input features, U units, G the columns of all gates.
+Letters of shapes: D input features, U units, P the size of h, G the columns of
+all gates.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ class Layout:
     # The library's gates in our order.
     gates: tuple[int, ...] = ()
     transposed: bool = False
-    # Weights that a layer has all, or none.
+    # Weights that a layer has all, or none; several in a string are a group.
     optional: tuple[str, ...] = ()
     # Whether the cell may have gammas and betas that are not loaded.
     kernels_only: bool = False
@@ -109,16 +110,19 @@ def _parts(layout: Layout, weights: Any) -> dict[str, dict[str, Any]]:
             if match := re.fullmatch(pattern, str(key)):
                 parts.setdefault(match[1] or "", {})[name] = (key, weight)
     names = {*layout.weights}
-    whole = (names, names - {*layout.optional})
+    groups = [{*group.split()} for group in layout.optional]
+
+    def whole(part: dict[str, Any]) -> bool:
+        missing = names - part.keys()
+        return missing == set().union(*(g for g in groups if g <= missing))
+
     if (
         not parts
-        or any({*part} not in whole for part in parts.values())
+        or not all(map(whole, parts.values()))
         or sum(map(len, parts.values())) != len(given)
     ):
         hint = ""
         keys = sorted(map(str, given))
-        if any(key.startswith("weight_hr") for key in keys):
-            hint = " An LSTM with `proj_size` has no counterpart here."
         if any(re.search(r"parametrizations\.|_[gv]$", key) for key in keys):
             hint = (
                 " Of a weight-normalised module first call torch.nn.utils."
@@ -178,7 +182,8 @@ def _arrays(
     letters = {name: layout.weights[name][1].split() for name in given}
     first = next(iter(layout.weights))
     units, kernel = cell.units, given[first]
-    sizes = {"2": 2, "U": units, "G": cell.equations.gates * units}
+    sizes = {"2": 2, "U": units, "P": cell.sizes["h"]}
+    sizes["G"] = cell.equations.gates * units
     if cell.built:
         sizes["D"] = cell.kernel.shape[0]
     else:
@@ -249,9 +254,9 @@ def _check_fit(layer: Any, shapes: dict[str, Any], arrays: Arrays) -> None:
         )
         raise ValueError(
             f"Argument `weights` must fit {layer.name}: expected {expected}. "
-            "Shapes depend on its arguments `units`, `normalize`, `center` and "
-            "`use_bias`, and on the features for which it was built. "
-            f"Received: {found}."
+            "Shapes depend on its arguments `units`, `normalize`, `center`, "
+            "`use_bias` and `projection`, and on the features for which it was "
+            f"built. Received: {found}."
         )
 
 

@@ -1,6 +1,6 @@
 """torch.nn.LSTM, torch.nn.GRU, and the LN-LSTM of torch's fastrnns.
 
-Letters: D input features, U units.
+Letters: D input features, U units, P `proj_size`.
 """
 
 from typing import Any
@@ -24,15 +24,17 @@ def _gru(cell: Any, arrays: Arrays) -> Arrays:
 
 _KERNELS = {
     "weight_ih": ("kernel", "G D"),
-    "weight_hh": ("recurrent_kernel", "G U"),
+    "weight_hh": ("recurrent_kernel", "G P"),
 }
 _LSTM = Layout(
     "torch.nn.LSTM",
     LNLSTMCell,
-    _KERNELS | {"bias_ih": ("bias", "G"), "bias_hh": ("bias", "G")},
+    _KERNELS
+    | {"bias_ih": ("bias", "G"), "bias_hh": ("bias", "G")}
+    | {"weight_hr": ("projection_kernel", "P U")},
     key=r"{}_(l\d+(?:_reverse)?)",
     transposed=True,
-    optional=("bias_ih", "bias_hh"),
+    optional=("bias_ih bias_hh", "weight_hr"),
     kernels_only=True,
 )
 _GRU = Layout(
@@ -43,7 +45,7 @@ _GRU = Layout(
     # torch's are r, z, n.
     gates=(1, 0, 2),
     transposed=True,
-    optional=_LSTM.optional,
+    optional=("bias_ih bias_hh",),
     kernels_only=True,
     arrange=_gru,
 )
@@ -74,6 +76,8 @@ _FASTRNNS = Layout(
 def load_torch_lstm(layers: Any, weights: Any) -> Any:
     """Loads the weights of torch.nn.LSTM, which has the same order of gates.
 
+    Its `proj_size` is the layer's `projection`.
+
     A layer with `normalize=()` then computes the same results as torch. A layer
     that normalises keeps its gammas and betas, and starts from torch's kernels.
 
@@ -88,8 +92,7 @@ def load_torch_lstm(layers: Any, weights: Any) -> Any:
 
     Raises:
         ValueError: if the number of layers and directions, or sizes, dtypes or
-            biases do not match; for an LSTM with `proj_size`. All layers are
-            then unchanged.
+            biases do not match. All layers are then unchanged.
 
     Source: torch.nn.LSTM.
 

@@ -1,6 +1,6 @@
 """The LSTMs of torchaudio and icefall, which normalise one sum per step.
 
-Letters: D input features, U units.
+Letters: D input features, U units, P the size of h.
 """
 
 from typing import Any
@@ -45,9 +45,10 @@ _ICEFALL = Layout(
     LNLSTMCell,
     {
         "weight_ih": ("kernel", "G D"),
-        "weight_hh": ("recurrent_kernel", "G U"),
+        "weight_hh": ("recurrent_kernel", "G P"),
         "bias_ih": ("sum_bias", "G"),
         "bias_hh": ("sum_bias", "G"),
+        "weight_hr": ("projection_kernel", "P U"),
     }
     | {
         f"layernorm_{site}.{theirs}": (
@@ -59,7 +60,7 @@ _ICEFALL = Layout(
     },
     settings=_SETTINGS | {"groups": "gate", "epsilon": 1e-5},
     key=_TORCHAUDIO.key,
-    optional=("bias_ih", "bias_hh"),
+    optional=("bias_ih bias_hh", "weight_hr"),
     transposed=True,
     arrange=_icefall,
 )
@@ -86,13 +87,14 @@ def torchaudio_lstm_arguments(
 
 
 def icefall_lstm_arguments(
-    hidden_size: int, bias: bool = True
+    hidden_size: int, bias: bool = True, proj_size: int = 0
 ) -> dict[str, Any]:
     """Arguments of `LNLSTM(Cell)` for icefall's LayerNormLSTM.
 
     Args:
         hidden_size: its units.
         bias: whether it has biases, which it adds before it normalises.
+        proj_size: the size of its projection, or 0.
 
     Returns:
         Keyword arguments of `keras_ln.LNLSTM` and `keras_ln.LNLSTMCell`.
@@ -106,6 +108,7 @@ def icefall_lstm_arguments(
         **{"units": hidden_size, "groups": "gate", "epsilon": 1e-5},
         **_SETTINGS,
         "use_sum_bias": bool(bias),
+        "projection": proj_size or None,
     }
 
 
@@ -164,9 +167,10 @@ def load_icefall_lstm(layers: Any, weights: Any) -> Any:
             every layer; the function builds them if necessary. Sequences are
             batch-first.
         weights: the module, or its `state_dict()`, as arrays or as tensors: for
-            every cell weight_ih (4U, D), weight_hh (4U, U), bias_ih and bias_hh
-            (4U) or neither, and weight and bias (U) of layernorm_i,
-            layernorm_f, layernorm_cx, layernorm_o and layernorm_cy.
+            every cell weight_ih (4U, D), weight_hh (4U, P), bias_ih and bias_hh
+            (4U) or neither, weight_hr (P, U) or none (P is U), and weight and
+            bias (U) of layernorm_i, layernorm_f, layernorm_cx, layernorm_o and
+            layernorm_cy.
 
     Returns:
         The given layers.

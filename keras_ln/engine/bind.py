@@ -27,7 +27,7 @@ from keras_ln.engine.spec import (
 
 def bind(
     cell: Cell,
-    units: int,
+    sizes: dict[str, int],
     x: Any,
     weights: Tensors,
     options: RunOptions,
@@ -42,7 +42,7 @@ def bind(
 
     Args:
         cell: the cell that runs.
-        units: U.
+        sizes: of the states, by name.
         x: the sequences, tensor (B, T, D).
         weights: tensors by name.
         options: name the caller and, for messages, its initial states.
@@ -59,12 +59,14 @@ def bind(
     """
     check_resets(cell, options.owner, reset, reset_state)
     arrays = {"x": x, **weights}
-    sizes, owner = cell.sizes(units), options.owner
+    owner = options.owner
     if initial_state is not None and initial_state is not reset_state:
         argument = options.states_argument
         arrays |= states_of(argument, initial_state, x, sizes, owner)
     elif reset_state is None:
         arrays |= _zero_states(x, sizes)
+        if "projection_kernel" in arrays:
+            del arrays["initial_h"]  # See `projection.reason`.
     if reset is not None:
         flags = arguments.dense_tensor("reset", reset)
         if go_backwards:
@@ -174,7 +176,7 @@ def plan_of(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
 
 def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
     rows = arrays["x"].shape[0]
-    units = arrays["recurrent_kernel"].shape[1] // spec.cell.gates
+    units, _ = _units(arrays)
     check(spec, options, arrays, units)
     names = {name: dtypes.name_of(a.dtype) for name, a in arrays.items()}
     # What the arrays are to be, first by their caller.
@@ -195,7 +197,7 @@ def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
         cell_zoneout_share=0.0 if "cell_zoneout" in names else c,
     )
     for name in names:
-        if name in MATRICES:
+        if name in (*MATRICES, "projection_kernel"):
             wanted[name] = spec.dtype
         elif name not in ARRAYS or ARRAYS[name].accumulated:
             wanted[name] = wide
@@ -203,7 +205,7 @@ def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
         initial, reset = f"initial_{name}", f"reset_{name}"
         if reset in names:
             wanted[reset] = wanted.get(initial, names[initial])
-    sizes = _sizes(arrays["x"].shape, units)
+    sizes = _sizes(arrays["x"].shape, *_units(arrays))
     return CallPlan(
         spec,
         # Variables of TensorFlow are read once, and not at every step.
@@ -218,7 +220,7 @@ def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
             if arrays[name].shape[0] is None
             or (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
         ),
-        tuple(n for n in names if _sizes_are_unknown(n, arrays, units)),
+        tuple(n for n in names if _sizes_are_unknown(n, arrays, sizes)),
         {},
     )
 
@@ -242,7 +244,7 @@ def check(
         _check_states("initial", spec, arrays, options, units)
     if "reset_h" in arrays:
         _check_states("reset", spec, arrays, options, units)
-    sizes = _sizes(x.shape, units)
+    sizes = _sizes(x.shape, units, spec.projection or units)
     for name in arrays.keys() & ARRAYS.keys():
         array, row = arrays[name], ARRAYS[name]
         if row.values == "flag":
@@ -261,30 +263,38 @@ def check(
             arguments.check_shape(name, array.shape, expected, words)
 
 
-def _sizes(x_shape: Any, units: int) -> dict[str, Any]:
+def _sizes(x_shape: Any, units: int, size_of_h: int) -> dict[str, Any]:
     """The sizes of the letters of `ARRAYS`, for sequences of a shape."""
-    return dict(zip("BTD", x_shape, strict=True), U=units, P=units)
+    return dict(zip("BTD", x_shape, strict=True), U=units, P=size_of_h)
+
+
+def _units(arrays: Tensors) -> tuple[int, int]:
+    """U and P."""
+    size_of_h = arrays["recurrent_kernel"].shape[0]
+    if "projection_kernel" in arrays:
+        return arrays["projection_kernel"].shape[0], size_of_h
+    return size_of_h, size_of_h
 
 
 def _is_state(name: str) -> bool:
     return name.startswith(("initial_", "reset_"))
 
 
-def _sizes_are_unknown(name: str, arrays: Tensors, units: int) -> bool:
+def _sizes_are_unknown(
+    name: str, arrays: Tensors, known: dict[str, Any]
+) -> bool:
     """Whether only a running program knows if an array fits the sequences."""
     row = ARRAYS.get(name)
     # This package makes the statistics.
     if name == "x" or row is None or row.accumulated:
         return False
-    known = _sizes(arrays["x"].shape, units)
     return None in (*arrays[name].shape, *(known[n] for n in row.letters))
 
 
 def once_they_fit(arrays: Tensors, names: tuple[str, ...], owner: str) -> Any:
     """The sequences, once the program knows that these arrays fit them."""
     x, conditions, shown = arrays["x"], [], []
-    units = arrays["recurrent_kernel"].shape[0]
-    sizes = _sizes(keras.ops.shape(x), units)
+    sizes = _sizes(keras.ops.shape(x), *_units(arrays))
     for name in names:
         shape = keras.ops.shape(arrays[name])
         state = _is_state(name)
@@ -317,7 +327,7 @@ def _check_states(
     One row (1, U) is used for the whole batch.
     """
     argument = "reset_state" if prefix == "reset" else options.states_argument
-    x, sizes = arrays["x"], spec.cell.sizes(units)
+    x, sizes = arrays["x"], spec.cell.sizes(units, spec.projection)
     states = [arrays[f"{prefix}_{name}"] for name in sizes]
     batch, own = x.shape[0], dict(options.dtypes)
     for k, (name, size) in enumerate(sizes.items()):

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
+from keras_ln.engine import projection
 from keras_ln.engine.bind import once_they_fit, plan_of
 from keras_ln.engine.cpu import NATIVE
 from keras_ln.engine.gpu import CUDA
@@ -66,7 +67,13 @@ def run(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
         valid = arrays["mask"][..., None]
         arrays = arrays | {"x": backend.where(valid, arrays["x"], 0.0)}
     name = chosen(spec, arrays, options, plan.refusals)
-    results = IMPLEMENTATIONS[name].run(spec, arrays, options)
+    run_it = IMPLEMENTATIONS[name].run
+    if spec.projection and name != "loop":
+        results = projection.run(run_it, spec, arrays, options)
+    else:
+        if spec.projection:
+            arrays = projection.with_zeros(spec, arrays)
+        results = run_it(spec, arrays, options)
     last_output = backend.cast(results["final_h"], spec.dtype)
     results["last_output"] = last_output
     if not spec.return_all_outputs:
@@ -108,16 +115,22 @@ def verdicts(
     """
     asked = {} if asked is None else asked
     context = options.context
+    given, wrong = (spec, arrays), None
+    if spec.projection:
+        given = projection.unprojected(spec, arrays)
+        wrong = projection.reason(spec, arrays)
     for name, row in IMPLEMENTATIONS.items():
+        if name == "loop":
+            given, wrong = (spec, arrays), None
         if name not in asked:
-            asked[name] = row.reason_without_arrays(spec, options)
+            asked[name] = wrong or row.reason_without_arrays(spec, options)
         reason = (row.by_hand and context.autodiff_reason) or asked[name]
         if reason is None and row.unavailable is not None:
             reason = row.unavailable(context)
         if reason is None:
             # It has to be available.
             if (name, "arrays") not in asked:
-                refusal = row.refusal(name, spec, arrays, options)
+                refusal = row.refusal(name, *given, options)
                 asked[name, "arrays"] = refusal
             reason = asked[name, "arrays"]
         yield name, reason

@@ -200,6 +200,11 @@ def read_by_scans(spec: Spec, options: RunOptions) -> set[str]:
     return read
 
 
+def _read_by_loop(spec: Spec, options: RunOptions) -> set[str]:
+    projected = {"projection", "projection_kernel"} if spec.projection else ()
+    return read_by_scans(spec, options).union(projected)
+
+
 # One op per sequence: both scans, compiled, the gradient by hand.
 FUSED = Implementation(
     _run_fused,
@@ -212,7 +217,7 @@ FUSED = Implementation(
 # loops, programs of ordinary operations, and forward mode.
 LOOP = Implementation(
     _run_loop,
-    read_by_scans,
+    _read_by_loop,
     by_hand=False,
     reason=_reason_of_loop,
 )

@@ -217,7 +217,7 @@ def run_step(
     spec: Spec,
     x_product: Any,  # x W (B, nU)
     states: tuple[Any, ...],  # tensors (B, U), h first
-    weights: Tensors,  # recurrent_kernel (U, nU), and the vectors
+    weights: Tensors,  # recurrent_kernel (P, nU), and the others
     *,
     recurrent_mask: Any = None,  # dropout mask of h (B, U), scaled
     valid: Any = None,  # these three: see `Cell.norms`
@@ -240,6 +240,10 @@ def run_step(
         spec,
         spec.norms(weights, spec, valid, moving, kept),
     )
+    if spec.projection:
+        m, *others = new_states
+        m = backend.cast(m, x_product.dtype)
+        new_states = (backend.matmul(m, weights["projection_kernel"]), *others)
     new_states = tuple(
         backend.cast(new, old.dtype)
         for new, old in zip(new_states, states, strict=True)

@@ -76,19 +76,27 @@ class Cell:
         """The names of all possible weights."""
         return (*MATRICES, *(vector.name for vector in self.vectors))
 
-    def sizes(self, units: int) -> dict[str, int]:
+    def sizes(
+        self, units: int, projection: int | None = None
+    ) -> dict[str, int]:
         """The sizes of the states, by name."""
-        letters = {"U": units, "P": units}
+        letters = {"U": units, "P": projection or units}
         return {name: letters[size] for name, size in self.states.items()}
 
     def weight_shapes(
-        self, features: int, units: int, vectors: tuple[Vector, ...]
+        self,
+        features: int,
+        units: int,
+        vectors: tuple[Vector, ...],
+        projection: int | None = None,
     ) -> dict[str, tuple[int, ...]]:
-        """The shapes of the two matrices and of these vectors, by name."""
+        """The shapes of the matrices and of these vectors, by name."""
         shapes: dict[str, tuple[int, ...]] = {
             "kernel": (features, self.gates * units),
-            "recurrent_kernel": (units, self.gates * units),
+            "recurrent_kernel": (projection or units, self.gates * units),
         }
+        if projection:
+            shapes["projection_kernel"] = (units, projection)
         return shapes | {v.name: (v.size * units,) for v in vectors}
 
     def __deepcopy__(self, memo: Any) -> "Cell":
@@ -109,6 +117,8 @@ class Spec(NamedTuple):
     groups: str = "paper"
     # Whether the site "sum" replaces "kernel" and "recurrent".
     summed: bool = False
+    # P, if h is m P_k, with the m that the step gives; else None.
+    projection: int | None = None
     # Whether to process the last step first.
     go_backwards: bool = False
     # Whether to return the outputs of every step.

@@ -16,6 +16,7 @@ TFA_NAMES = {
 REFUSED = {
     "cell_zoneout": "it has no state c",
     "data_init": "`initialize_from_data` is called with the data",
+    "projection": "LNLSTM and WNLSTM have it",
     "reset_after": "it has no reset gate",
     "rms_scaling": "keras.layers.RMSNormalization does that",
     "time_major": "inputs are (batch, time, features)",

@@ -127,6 +127,7 @@ ARGUMENTS = {
         for weight, shown in (
             ("kernel", "`kernel`"),
             ("recurrent", "`recurrent_kernel`"),
+            ("projection", "`projection_kernel`"),
             ("bias", "`bias`"),
             ("gamma", "every gamma"),
             ("beta", "every beta"),
@@ -264,6 +265,15 @@ ARGUMENTS = {
         "add a `sum_bias` to x W + h R before the normalisation of the site "
         '"sum".',
         FLAG,
+    ),
+    "projection": Argument(
+        "None, or P, the size of h, less than U. The h' of the equations is "
+        "then m, and h' = m P_k with `projection_kernel` P_k (U, P). "
+        "`recurrent_kernel` is (P, 4U), and h and outputs are (B, P). One op "
+        "runs with P_k R, computed once a call. `zoneout`, "
+        "`recurrent_dropout` in training, `reset_state`, and a mask with an "
+        "initial state need the loop (Sak, Senior and Beaufays, 2014).",
+        _or_none(arguments.check_positive_integer),
     ),
     "mask": Argument(
         "bool tensor (B, T), False at masked steps: they leave the row's "

@@ -153,7 +153,7 @@ def over_time(
     )
     arrays = bind.bind(
         cell,
-        weights["recurrent_kernel"].shape[0],
+        cell.sizes(weights["recurrent_kernel"].shape[0]),
         x,
         weights,
         options,
@@ -220,7 +220,9 @@ def check_weights(spec: Spec, weights: Tensors, features: int) -> None:
         arguments.check_weight(name, weights[name], ("inputs", "columns"))
     units = weights["recurrent_kernel"].shape[0]
     shapes = spec.cell.weight_shapes(features, units, spec.vectors)
-    for name, weight in weights.items():
+    # What is unknown first.
+    for name in sorted(weights, key=shapes.__contains__):
+        weight = weights[name]
         if name not in shapes:
             raise ValueError(
                 f"Argument `weights` may hold {', '.join(shapes)}. "

@@ -171,6 +171,7 @@ def test_with_kernels_and_without(used, monkeypatch):
         ),
         (["--layer", "bn_lstm", "--return-sequences"], ("keras_ln",)),
         (["--layer", "wn_lstm"], ("keras_ln",)),
+        (["--projection", "2"], ("keras_ln", "torch LSTM")),
     ],
 )
 def test_smoke(arguments, providers, tmp_path, capsys):

@@ -16,7 +16,7 @@ from tolerances import FLOAT64
 import keras_ln
 from keras_ln import compat
 
-B, T, D, U = 3, 4, 5, 6
+B, T, D, U, P = 3, 4, 5, 6, 2
 # Of values and of gradients, which are relative to the largest.
 TOLERANCES = {
     "float64": (FLOAT64, FLOAT64),
@@ -75,8 +75,9 @@ def fastrnns(weights, x):
 
 def one_sum(weights, x, names, gates, epsilon, bias=0.0):
     """An LSTM that normalises x W + h R + bias in as many parts as names."""
-    h, c, outputs = np.zeros((B, U)), np.zeros((B, U)), []
     w = weights.get
+    h, c = np.zeros((B, w(names[1]).shape[1])), np.zeros((B, U))
+    outputs = []
 
     def site(name, z):
         gamma, beta = w(f"{name}.weight"), w(f"{name}.bias")
@@ -89,6 +90,8 @@ def one_sum(weights, x, names, gates, epsilon, bias=0.0):
         i, f, g, o = np.split(np.concatenate(z, axis=1), 4, axis=1)
         c = site(gates[-1], sigmoid(f) * c + sigmoid(i) * np.tanh(g))
         h = sigmoid(o) * np.tanh(c)
+        if "weight_hr" in weights:
+            h = h @ w("weight_hr").T
         outputs.append(h)
     return np.stack(outputs, axis=1)
 
@@ -134,7 +137,8 @@ def check(make, load, port, weights):
     The port's gradients are loaded like the weights, whose layout they have.
     """
     rng = np.random.default_rng(1)
-    x, cotangent = rng.normal(size=(B, T, D)), rng.normal(size=(B, T, U))
+    x = rng.normal(size=(B, T, D))
+    cotangent = rng.normal(size=port(weights, x).shape)
     wanted = gradients.complex_step(
         lambda arrays: gradients.inner(
             [port(arrays, arrays["x"])], [cotangent]
@@ -248,9 +252,12 @@ def test_torchaudio():
 
 @pytest.mark.parametrize("biases", [BIASES, {}])
 def test_icefall(biases):
-    arguments = compat.icefall_lstm_arguments(U, bias=bool(biases))
+    """With biases or with a projection."""
+    size = 0 if biases else P
+    arguments = compat.icefall_lstm_arguments(U, bool(biases), proj_size=size)
     make = functools.partial(keras_ln.LNLSTM, **arguments)
-    weights = drawn(ICEFALL_SHAPES | biases)
+    projected = {"weight_hh": (4 * U, P), "weight_hr": (P, U)}
+    weights = drawn(ICEFALL_SHAPES | (biases or projected))
 
     def load(layer, arrays):
         if biases and arrays is not weights:  # Each has the sum's gradient.

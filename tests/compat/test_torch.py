@@ -29,6 +29,10 @@ def torch_module(kind, **arguments):
     return module
 
 
+def projected(size, **arguments):
+    return keras_ln.LNLSTM(U, projection=size, **arguments)
+
+
 def arrays(module):
     return {n: w.detach().numpy() for n, w in module.state_dict().items()}
 
@@ -60,14 +64,18 @@ def test_values_and_gradients(kind, bias):
         close(result.gradients[name], wanted, **FLOAT64)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_layers_and_directions(kind):
-    theirs = torch_module(kind, num_layers=2, bidirectional=True)
+@pytest.mark.parametrize(
+    ("kind", "projection"), [("LSTM", None), ("LSTM", 2), ("GRU", None)]
+)
+def test_layers_and_directions(kind, projection):
+    more = {"proj_size": projection} if projection else {}
+    theirs = torch_module(kind, num_layers=2, bidirectional=True, **more)
     _, make, load = KINDS[kind]
+    make = projected if projection else make
     layers = [
         keras.layers.Bidirectional(
             make(
-                U,
+                projection or U,
                 normalize=(),
                 use_bias=True,
                 return_sequences=True,
@@ -148,9 +156,13 @@ def test_what_is_refused():
                 message += re.escape(str(shape))
                 with pytest.raises(ValueError, match=message):
                     load(make(U), {**right, name: np.ones(shape)})
-    with pytest.raises(ValueError, match="`proj_size` has no counterpart"):
+    lstm = arrays(torch_module("LSTM"))
+    for layer, size in ((keras_ln.LNLSTM(U), 2), (projected(3), 2)):
+        with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
+            compat.load_torch_lstm(layer, torch_module("LSTM", proj_size=size))
+    with pytest.raises(ValueError, match=r"projection_kernel \(6, 2\)"):
         compat.load_torch_lstm(
-            keras_ln.LNLSTM(U), arrays(torch_module("LSTM", proj_size=2))
+            projected(2), {**lstm, "weight_hh_l0": np.ones((4 * U, 2))}
         )
     normed = torch.nn.LSTM(D, U)
     torch.nn.utils.parametrizations.weight_norm(normed, "weight_hh_l0")

@@ -72,7 +72,13 @@ def problem_of(case):
     problem = Problem(
         row,
         arguments,
-        choices=choices(row, (batch, steps, units)) if chooses else None,
+        choices=choices(
+            row,
+            (batch, steps, units),
+            projection=arguments.get("projection"),
+        )
+        if chooses
+        else None,
         drops=case["drops"] and training,
         mask=cut(MASKS[case["mask"]]),
         given_states=case["given_states"],

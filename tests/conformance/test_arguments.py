@@ -54,6 +54,7 @@ BAD = {
 OWN = {
     "units": ("be a positive integer", [0, -1, 2.5, True, "4", None]),
     "max_steps": ("be a positive integer", [0, -1, 1.5, True]),
+    "projection": ("be a positive integer", [0, -1, 1.5, True, "4"]),
     "axis": ("be an integer", [1.0, None, "1", [0, 1.0], True, [0, True]]),
     "momentum": (
         "be a number between 0 and 1",
@@ -90,7 +91,7 @@ OTHER |= {
     for name, value in {
         **{"units": U + 1, "max_steps": T + 1, "seed": 7, "axis": 1},
         **{"reset_after": False, "normalize": (), "epsilon": 0.5},
-        **{"groups": "gate"},
+        **{"groups": "gate", "projection": 2},
     }.items()
 }
 FUNCTIONS = [
@@ -143,6 +144,15 @@ def test_wrong_values(name):
         refuses(name, lambda f=function, **given: call(f, **given))
 
 
+@pytest.mark.parametrize("name", ["LNLSTM", "WNLSTMCell"])
+def test_a_projection_is_smaller_than_the_units(name):
+    for size in (U, U + 1):
+        with refused(f"less than the number of units, {U}", f"={size}"):
+            make(BY_NAME[name], projection=size)
+    with refused("`projection`: LNLSTM and WNLSTM have it"):
+        make(BY_NAME["LNGRU"], projection=2)
+
+
 def other(row, name):
     """A value of the argument that is not the default."""
     default = inspect.signature(row.layer_class).parameters[name].default
@@ -177,6 +187,7 @@ def test_an_assigned_argument_is_heeded_or_refused(row):
     assert refusals == {*cell.get_config()} & {
         *("units", "use_bias", "normalize", "center", "groups", "max_steps"),
         *("reset_after", "zoneout", "cell_zoneout", "use_sum_bias"),
+        "projection",
     }
 
 

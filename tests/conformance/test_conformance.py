@@ -32,6 +32,7 @@ import keras_ln
 OTHER_VALUES = {
     "groups": "gate",
     "use_sum_bias": True,
+    "projection": 2,
     "units": 5,
     "axis": 1,
     "momentum": 0.5,

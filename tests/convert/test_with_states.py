@@ -33,7 +33,7 @@ def ours():
         layers.Activation("relu"),
         every(LNSimpleRNN, 4, stateful=True),
         layers.TimeDistributed(layers.Dense(3)),
-        every(WNLSTM, 3),
+        every(WNLSTM, 3, projection=2),
         keras_ln.WeightNormDense(2),
         batch_size=2,
     )

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import sys
 
 import keras
@@ -68,6 +69,40 @@ def test_the_loop_and_why(row, arguments, reason, ran):
     assert reason in reasons["fused"]
     layer(np.ones((B, T, D), "float32"))
     assert ran == ["loop"]
+
+
+STATES = {"initial_state": [np.ones((B, 2), "f"), np.ones((B, 3), "f")]}
+PROJECTED = {
+    "zoneout of h": ({"zoneout": 0.1}, {}),
+    "dropout of h": ({"recurrent_dropout": 0.1}, {"training": True}),
+    "`reset_state`": (
+        {},
+        {"reset": np.ones((B, T)), "reset_state": STATES["initial_state"]},
+    ),
+    "a mask and an initial h": ({}, STATES | {"mask": np.ones((B, T), bool)}),
+    "an initial h and one step": ({}, STATES),
+}
+
+
+@pytest.mark.parametrize("reason", PROJECTED)
+@pytest.mark.parametrize("name", ["LNLSTM", "WNLSTM"])
+def test_a_projection_in_the_loop_and_why(name, reason, ran):
+    arguments, call = PROJECTED[reason]
+    x = np.ones((B, 1 if "one step" in reason else T, D), "float32")
+    make = functools.partial(BY_NAME[name].make, projection=2, **arguments)
+    make()(x, **call)
+    with pytest.raises(ValueError, match=f"{name} .* A projection .*{reason}"):
+        make(use_fused=True)(x, **call)
+    assert ran == ["loop"]
+
+
+@pytest.mark.parametrize("call", [{}, STATES, {"mask": np.ones((B, T), bool)}])
+@pytest.mark.parametrize("name", ["LNLSTM", "WNLSTM"])
+def test_a_projection_is_fused(name, call, ran):
+    layer = BY_NAME[name].make(projection=2, cell_zoneout=0.1, dropout=0.1)
+    assert ops.implementation(layer)[0] == "fused"
+    layer(np.ones((B, T, D), "float32"), training=True, **call)
+    assert ran == ["fused"]
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

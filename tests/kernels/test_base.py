@@ -26,7 +26,13 @@ def distinct(cases):
     return parameters([dict(c) for c in dict.fromkeys(cases)])
 
 
+# A projection with more than this is the loop's.
+PROJECTED = {"drops": False, "zones": "nothing", "given_resets": False}
+PROJECTED |= {"mask": "none", "sizes": (3, 4, 2, 3)}
+
+
 def frozen(case, **fixed):
+    fixed |= PROJECTED if case.get("projection") else {}
     return tuple((case | FIXED | fixed).items())
 
 

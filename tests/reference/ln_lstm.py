@@ -31,7 +31,8 @@ def lstm(
     weights: kernel (D, 4U), recurrent_kernel (U, 4U), bias (4U),
     {kernel,recurrent}_{gamma,beta} (4U), state_{gamma,beta} (U); those of
     absent sites are ignored, `center=False` ignores the betas of the kernels.
-    Returns y (B, T, U) and [h, c].
+    With a projection_kernel (U, P), recurrent_kernel is (P, 4U) and h' is its
+    product (B, P). Returns y (B, T, U) and [h, c].
     """
 
     def normalized(z, site):
@@ -62,6 +63,8 @@ def lstm(
         c = c + recurrent_activation(i) * activation(g)
         shown = normalized(c, "state")
         h = recurrent_activation(o) * activation(shown)
+        if "projection_kernel" in weights:
+            h = h @ weights["projection_kernel"]
         return [h, shown if carry_normalized_state else c]
 
     return run(step, x, states, **options)

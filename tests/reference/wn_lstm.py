@@ -8,7 +8,8 @@ def wn_lstm(weights, x, states, **options):
     """A plain LSTM whose kernels' columns are g * v / ||v||.
 
     weights: kernel (D, 4U), kernel_g (4U), recurrent_kernel (U, 4U),
-    recurrent_g (4U), bias (4U). Returns y (B, T, U) and [h, c].
+    recurrent_g (4U), bias (4U), and projection_kernel as in `lstm`. Returns
+    y (B, T, U) and [h, c].
     """
     plain = {
         "kernel": weight_norm(weights["kernel"], weights["kernel_g"]),
@@ -16,6 +17,6 @@ def wn_lstm(weights, x, states, **options):
             weights["recurrent_kernel"], weights["recurrent_g"]
         ),
     }
-    if "bias" in weights:
-        plain["bias"] = weights["bias"]
+    for name in {"bias", "projection_kernel"} & weights.keys():
+        plain[name] = weights[name]
     return lstm(plain, x, states, normalize=(), **options)

@@ -229,6 +229,7 @@ ROWS = [
             "groups": ("paper", "gate", "all"),
             "carry_normalized_state": (False, True),
             "use_sum_bias": BOTH,
+            "projection": (None, 2),
         },
     ),
     *_rnn(
@@ -263,7 +264,7 @@ ROWS = [
         twin=keras.layers.LSTM,
         op="wn_lstm",
         cell_name="wnlstm_cell",
-        options={"use_bias": BOTH},
+        options={"use_bias": BOTH, "projection": (None, 2)},
     ),
 ]
 BY_NAME = {row.name: row for row in ROWS}

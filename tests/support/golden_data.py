@@ -46,6 +46,7 @@ SEQUENCES = {
         {"normalize": ("sum", "state"), "groups": "gate"},
     ),
     "gru_gate_reset": ("LNGRU", {"groups": "gate"}),
+    "lstm_projection": ("LNLSTM", {"projection": 4}),
     "gru_all": ("LNGRU", {"groups": "all"}),
     "gru_sum_reset": ("LNGRU", {"normalize": ("sum",), "use_sum_bias": True}),
 }

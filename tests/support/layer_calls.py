@@ -32,10 +32,11 @@ def shares(row):
     return dict(zip(names, (H, C), strict=False))
 
 
-def choices(row, shape=(B, T, U), seed=7):
+def choices(row, shape=(B, T, U), seed=7, projection=None):
     """Some for each state."""
     rng = np.random.default_rng(seed)
-    return {name: rng.random(shape) < 0.4 for name in shares(row)}
+    made = {name: rng.random(shape) < 0.4 for name in shares(row)}
+    return made | {"zoneout": made["zoneout"][..., :projection]}
 
 
 def zoned(row, **arguments):

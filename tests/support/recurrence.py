@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from arrays import close
 from backend_gradients import value_and_gradients
-from descriptors import BY_NAME, Row, T, named_weights, randomize
+from descriptors import BY_NAME, Row, T, U, named_weights, randomize
 from reference import gradients
 from tolerances import FLOAT64
 
@@ -75,11 +75,13 @@ class Problem:
         batch, steps, _ = self.shape
         units = self.arguments.get("units", self.row.arguments["units"])
         self.x = rng.normal(size=self.shape)
+        width = self.arguments.get("projection") or units  # of h
         states = [
-            rng.normal(size=(batch, units)) for _ in range(self.row.state_count)
+            rng.normal(size=(batch, size))
+            for size in (width, units)[: self.row.state_count]
         ]
         sequences = self.arguments.get("return_sequences", False)
-        size = (batch, steps, units) if sequences else (batch, units)
+        size = (batch, steps, width) if sequences else (batch, width)
         self.cotangents = [rng.normal(size=size)]
         if self.arguments.get("return_state"):
             self.cotangents += [rng.normal(size=s.shape) for s in states]
@@ -91,7 +93,7 @@ class Problem:
 
         self.dropped = {
             "dropout_mask": 2.0 * rng.integers(0, 2, (batch, self.shape[2])),
-            "recurrent_dropout_mask": 2.0 * rng.integers(0, 2, (batch, units)),
+            "recurrent_dropout_mask": 2.0 * rng.integers(0, 2, (batch, width)),
         }
 
     def layer(self, **extra):
@@ -231,6 +233,9 @@ def arguments_of(row, case):
         arguments.pop("carry_normalized_state", None)  # which needs the site
     if "sum" not in arguments.get("normalize", ()):
         arguments.pop("use_sum_bias", None)  # likewise
+    units = arguments.get("units", case.get("sizes", (U,))[-1])
+    if (arguments.get("projection") or 0) >= units:
+        arguments.pop("projection")
     if row.name == "LNSimpleRNN" or "GRU" in row.name:
         arguments.pop("cell_zoneout", None)
     return arguments

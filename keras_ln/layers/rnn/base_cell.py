@@ -35,6 +35,7 @@ from keras_ln.ops.norms.cell_norms import check_sites
 _FIXED = {
     *("units", "use_bias", "normalize", "center", "groups", "max_steps"),
     *("reset_after", "zoneout", "cell_zoneout", "use_sum_bias"),
+    "projection",
 }
 
 # The classes that have warned of a single feature.
@@ -84,6 +85,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     sites: tuple[str, ...] = ()
     center = True
     use_sum_bias = False
+    # P, the size of h, if it is a product with a `projection_kernel`.
+    projection: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Names the weights, and notes which methods a subclass overrides."""
@@ -143,7 +146,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of h and, if the cell has it, of c, by name."""
-        return self.equations.sizes(self.units)
+        return self.equations.sizes(self.units, self.projection)
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs (B, D)."""
@@ -180,7 +183,9 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
         """The weights for D features in order of creation, built or not."""
         vectors = tuple(filter(self.has, self.equations.vectors))
-        return self.equations.weight_shapes(features, self.units, vectors)
+        return self.equations.weight_shapes(
+            features, self.units, vectors, self.projection
+        )
 
     def has(self, vector: Vector) -> bool:
         """Whether the cell's arguments ask for the vector."""
@@ -193,7 +198,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         return normalized and (self.center or not vector.redundant)
 
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
-        """Creates `kernel` or `recurrent_kernel`."""
+        """Creates `kernel`, `recurrent_kernel` or `projection_kernel`."""
         kind = name.removesuffix("_kernel")
         self.add_as_asked(name, shape, kind, autocast=self.matrix_autocast)
 
@@ -338,8 +343,14 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     ) -> dict[str, Any]:
         """The choices of zoneout (B, T, U) by name; {} if none are made."""
         if training and self.zoneout_chooses and self.has_zoneout:
-            return draw(self.zoneout_rates(), shape, self.seed_generator)
+            return self._drawn(shape, self.seed_generator)
         return {}
+
+    def _drawn(self, shape, seed):
+        drawn = draw(self.zoneout_rates(), shape, seed)
+        if self.projection and "zoneout" in drawn:
+            drawn["zoneout"] = drawn["zoneout"][..., : self.projection]
+        return drawn
 
     def apply_zoneout(
         self, new: Any, old: Any, counter: Any, training: bool | None
@@ -355,7 +366,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         if training:
             self.has_chosen = True
             seed = SeedAt(self.seed_generator.state.value, counter)
-            choices = draw(rates, keras.ops.shape(new[0]), seed)
+            choices = self._drawn(keras.ops.shape(new[-1]), seed)
         return apply_zoneout(tuple(rates.values()), new, old, choices)
 
     def reset_recurrent_dropout_mask(self) -> None:
@@ -375,26 +386,3 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         self.has_chosen = self.has_zoneout
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()
-
-
-class BaseLSTMCell(BaseCell):
-    """A cell with the gates i, f, c, o and the states h and c."""
-
-    accumulators = ("c",)
-
-    unit_forget_bias: bool
-
-    def initial_value(self, name: str) -> Any:
-        """The initializer of a vector: ones for f with `unit_forget_bias`."""
-        initializer = super().initial_value(name)
-        if name != "bias" or not self.unit_forget_bias:
-            return initializer
-
-        def with_open_forget_gate(shape, dtype=None, **kwargs):
-            i, others = (
-                initializer((count * self.units,), dtype=dtype, **kwargs)
-                for count in (1, 2)
-            )
-            return keras.ops.concatenate([i, keras.ops.ones_like(i), others])
-
-        return with_open_forget_gate

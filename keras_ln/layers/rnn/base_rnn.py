@@ -181,7 +181,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             initial_state = reset_state
             if self.stateful:
                 initial_state = list(self.states)[: len(cell.sizes)]
-        if initial_state is None:
+        # A projection tells zeros, which stay None, from other states.
+        if initial_state is None and not (
+            cell.projection
+            and type(self).get_initial_state is BaseRNN.get_initial_state
+            and type(cell).get_initial_state is BaseCell.get_initial_state
+        ):
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
             )
@@ -299,7 +304,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 reset_state = keras.tree.map_structure(self._copy, reset_state)
         return bind.bind(
             cell.equations,
-            cell.units,
+            cell.sizes,
             sequences,
             cell.tensors(),
             options,

@@ -16,7 +16,7 @@ from keras_ln.layers.normalization.recurrent_batch_norm import (
     SMALL_GAIN,
     known_steps,
 )
-from keras_ln.layers.rnn.base_cell import BaseLSTMCell
+from keras_ln.layers.rnn.base_lstm_cell import BaseLSTMCell
 from keras_ln.layers.types import Identifier, Shape, Sites
 from keras_ln.ops.cells.bn_lstm import (
     BN_LSTM,

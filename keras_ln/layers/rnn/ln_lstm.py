@@ -8,7 +8,7 @@ import keras
 
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
-from keras_ln.layers.rnn.base_cell import BaseLSTMCell
+from keras_ln.layers.rnn.base_lstm_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.lstm import LN_LSTM, SITES
@@ -45,8 +45,10 @@ class LNLSTMCell(BaseLSTMCell):
     | `state_gamma`      | (U,)    |            | 1                        |
     | `state_beta`       | (U,)    |            | 0                        |
 
-    Sites that are not normalised have no weights. In mixed precision the
-    statistics, c and all sums are float32.
+    Sites that are not normalised have no weights. With `projection` there is
+    a `projection_kernel` (U, P), glorot uniform, after `recurrent_kernel`,
+    which is (P, 4U). In mixed precision the statistics, c and all sums are
+    float32.
 
     Args:
         {arguments}
@@ -64,6 +66,7 @@ class LNLSTMCell(BaseLSTMCell):
     """
 
     equations = LN_LSTM
+    weight_names = (*LN_LSTM.weights, "projection_kernel")
     sites = EVERY_SITE
 
     def __init__(
@@ -99,6 +102,10 @@ class LNLSTMCell(BaseLSTMCell):
         cell_zoneout: float = 0.0,
         groups: str = "paper",
         use_sum_bias: bool = False,
+        projection: int | None = None,
+        projection_initializer: Identifier = "glorot_uniform",
+        projection_regularizer: Identifier = None,
+        projection_constraint: Identifier = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(named_arguments(locals()), **kwargs)
@@ -186,6 +193,10 @@ class LNLSTM(BaseRNN):
         cell_zoneout: float = 0.0,
         groups: str = "paper",
         use_sum_bias: bool = False,
+        projection: int | None = None,
+        projection_initializer: Identifier = "glorot_uniform",
+        projection_regularizer: Identifier = None,
+        projection_constraint: Identifier = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(named_arguments(locals()), **kwargs)

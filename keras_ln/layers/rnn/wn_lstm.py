@@ -8,7 +8,7 @@ import keras
 
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
-from keras_ln.layers.rnn.base_cell import BaseLSTMCell
+from keras_ln.layers.rnn.base_lstm_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.cells.lstm import LN_LSTM
@@ -36,7 +36,9 @@ class WNLSTMCell(BaseLSTMCell):
     | `recurrent_g`      | (4U,)   | i, f, c, o | of `recurrent_kernel`    |
     | `bias`             | (4U,)   | i, f, c, o | 0, but 1 for f           |
 
-    A column of zeros stays zero. In mixed precision the norms, c and all sums
+    A column of zeros stays zero. With `projection` there is a
+    `projection_kernel` (U, P), glorot uniform and not normalised, and
+    `recurrent_kernel` is (P, 4U). In mixed precision the norms, c and all sums
     are float32.
 
     Args:
@@ -62,6 +64,7 @@ class WNLSTMCell(BaseLSTMCell):
         "recurrent_kernel",
         "recurrent_g",
         "bias",
+        "projection_kernel",
     )
     # The kernels are normalised in their own precision, and then cast.
     matrix_autocast = False
@@ -87,6 +90,10 @@ class WNLSTMCell(BaseLSTMCell):
         seed: int | None = None,
         zoneout: float = 0.0,
         cell_zoneout: float = 0.0,
+        projection: int | None = None,
+        projection_initializer: Identifier = "glorot_uniform",
+        projection_regularizer: Identifier = None,
+        projection_constraint: Identifier = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(named_arguments(locals()), **kwargs)
@@ -94,12 +101,20 @@ class WNLSTMCell(BaseLSTMCell):
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
         """Creates the directions v, and the gains g of their columns."""
         super().add_matrix(name, shape)
+        if name == "projection_kernel":
+            return
         gains = name.removesuffix("_kernel") + "_g"
         setattr(self, gains, self.add_gains(gains, getattr(self, name)))
 
     def tensors(self) -> dict[str, Any]:
         """The weights of the equivalent plain LSTM, by name."""
-        return effective_weights(super().tensors(), self.compute_dtype)
+        tensors = super().tensors()
+        effective = effective_weights(tensors, self.compute_dtype)
+        if self.projection:
+            effective["projection_kernel"] = keras.ops.cast(
+                tensors["projection_kernel"], self.compute_dtype
+            )
+        return effective
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -165,6 +180,10 @@ class WNLSTM(BaseRNN):
         use_fused: Switch = "auto",
         zoneout: float = 0.0,
         cell_zoneout: float = 0.0,
+        projection: int | None = None,
+        projection_initializer: Identifier = "glorot_uniform",
+        projection_regularizer: Identifier = None,
+        projection_constraint: Identifier = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(named_arguments(locals()), **kwargs)
