@@ -297,28 +297,17 @@ def test_a_new_layer_of_dreamer_starts_as_dreamers():
     )
 
 
-@pytest.mark.parametrize("load", ["torchaudio_lstm", "dreamer_gru"])
-def test_the_epsilon_of_a_module(load):
+def test_the_epsilon_of_a_module():
     """A layer with another one is refused."""
     import torch  # Of the backend that runs this test.
 
     module = torch.nn.Module()
-    if load == "dreamer_gru":
-        make = functools.partial(keras_ln.LNGRU, U, normalize=("sum",))
-        module.linear = torch.nn.Linear(D + U, 3 * U, bias=False)
-        module.layer_norm = torch.nn.LayerNorm(3 * U, eps=1e-4)
-    else:
-        arguments = compat.torchaudio_lstm_arguments(U)
-        del arguments["epsilon"]
-        make = functools.partial(keras_ln.LNLSTM, **arguments)
-        module.x2g = torch.nn.Linear(D, 4 * U, bias=False)
-        module.p2g = torch.nn.Linear(U, 4 * U, bias=False)
-        module.g_norm = torch.nn.LayerNorm(4 * U, eps=1e-4)
-        module.c_norm = torch.nn.LayerNorm(U, eps=1e-4)
-    load = getattr(compat, f"load_{load}")
-    load(make(epsilon=1e-4), module)
+    module.linear = torch.nn.Linear(D + U, 3 * U, bias=False)
+    module.layer_norm = torch.nn.LayerNorm(3 * U, eps=1e-4)
+    make = functools.partial(keras_ln.LNGRU, U, normalize=("sum",))
+    compat.load_dreamer_gru(make(epsilon=1e-4), module)
     with pytest.raises(ValueError, match=r"epsilon=0.0001.*epsilon=0.001"):
-        load(make(epsilon=1e-3), module)
+        compat.load_dreamer_gru(make(epsilon=1e-3), module)
 
 
 def test_layers_and_directions_of_fastrnns():

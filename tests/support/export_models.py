@@ -30,7 +30,8 @@ def everything():
     x = keras_ln.RecurrentBatchNorm(max_steps=STEPS)(x)
     x = keras_ln.WeightNormDense(3)(x)
     x = keras_ln.BatchNormalization()(x)
-    return keras.Model(inputs, keras_ln.WNLSTM(3, go_backwards=True)(x))
+    last = keras_ln.WNLSTM(3, go_backwards=True, projection=2)
+    return keras.Model(inputs, last(x))
 
 
 def stacked_cells():
