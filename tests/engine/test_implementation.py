@@ -211,7 +211,7 @@ def wider_spec():
     """`Spec` with a field more."""
     return collections.namedtuple(
         "Spec",
-        (*Spec._fields, "cell_clip"),
+        (*Spec._fields, "invented"),
         defaults=(*Spec.__new__.__defaults__, 0.0),
     )
 
@@ -240,12 +240,12 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
     module = sys.modules[Implementation.__module__]
     monkeypatch.setattr(module, "Spec", Wider)
     Wider.shares, Wider.vectors = Spec.shares, Spec.vectors
-    wider = Wider(*spec, cell_clip=3.0)
+    wider = Wider(*spec, invented=3.0)
     for name, implementation in IMPLEMENTATIONS.items():
         if name not in ("native", "cuda"):
             refusal = implementation.refusal(name, wider, arrays, how)
-            assert "does not read the setting or weight `cell_clip`" in refusal
-    with pytest.raises(ValueError, match="'loop' .* `cell_clip`"):
+            assert "does not read the setting or weight `invented`" in refusal
+    with pytest.raises(ValueError, match="'loop' .* `invented`"):
         engine.run(wider, arrays, how)
 
 
