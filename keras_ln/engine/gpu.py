@@ -104,6 +104,7 @@ def _reads(spec: Spec, options: RunOptions) -> set[str]:
 
 def _run(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
     read = options.context.compiler_reason is not None
+    spec = spec._replace(fused_norms=options.context.fused_reason is None)
     run_op = (_new_operation if read else _operation)(spec)
     return run_op(arrays, keep=options.training, owner=options.owner)
 
@@ -114,11 +115,12 @@ CUDA = Implementation(
 
 
 def _new_operation(spec: Spec) -> Any:
+    plain = spec._replace(fused_norms=False)
     return backend.custom_vjp(
         functools.partial(cuda_forward, spec),
         functools.partial(cuda_vjp, spec),
-        functools.partial(forward, spec),
-        reference_backward=functools.partial(vjp, spec),
+        functools.partial(forward, plain),
+        reference_backward=functools.partial(vjp, plain),
         platform="cuda",
     )
 
@@ -137,7 +139,7 @@ def cuda_forward(
         wanted |= {"h", "from_h", "norms", *states}
     elif spec.return_all_outputs:
         wanted.add("h")
-    given = _given(spec, arrays, x_product)
+    given = _given(spec, arrays, x_product, _norms(spec, arrays))
     results = _launch(spec, given, wanted, backward=False)
     outputs = {}
     for name in states:
@@ -158,19 +160,21 @@ def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     cell = spec.cell
     segments = cell.segments[spec.groups]
     norms = _norms(spec, residuals)
-    given = _given(spec, residuals, residuals["x_product"])
+    given = _given(spec, residuals, residuals["x_product"], norms)
     given |= {
         n: residuals[n] for n in ("h", "c", "from_h", "norms") if n in residuals
     }
     # Rows of R are centred, which makes rows of h R so.
     from_h = _flat(given["from_h"])
     scale = _flat(given["norms"][..., : len(segments)])
-    factors = (keras.ops.zeros_like(scale), scale)
-    recurrent = norms.site("recurrent", from_h, factors)
-    if recurrent.gamma is not None:
+    factors: Any = None
+    if "recurrent_gamma" in residuals:
+        factors = (keras.ops.zeros_like(scale), scale)
         given["back"] = _of_means(
-            segments, recurrent.standard, given["recurrent"], given["h"]
+            segments, from_h, abs(scale), given["recurrent"], given["h"]
         )
+    biases = ("recurrent_bias",)
+    recurrent = norms.site("recurrent", from_h, factors, biases)
     if "outputs" in cotangents:
         given["d_h"] = _wide(cotangents["outputs"])
     wanted = {"d_zx", *(f"d_{n}" for n in _STATE_VECTORS if n in residuals)}
@@ -190,8 +194,6 @@ def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
         d_total = keras.ops.concatenate([of_gates, results["d_shown"]], axis=-1)
     d_total = _flat(d_total)
     d_from_h, d_vectors = recurrent.vjp(d_total)
-    if "recurrent_bias" in residuals:
-        d_vectors["recurrent_bias"] = backend.sum(d_total, 0)
     for name in _STATE_VECTORS:
         if name in residuals:
             d_vectors[name] = backend.sum(results[f"d_{name}"], 0)
@@ -228,14 +230,10 @@ def _launch(
     )
 
 
-def _given(spec: Spec, arrays: Tensors, x_product: Any) -> Tensors:
+def _given(spec: Spec, arrays: Tensors, x_product: Any, norms: Any) -> Tensors:
     """The arrays of both kernels by name; `x_product` is x W (B, T, nU)."""
-    norms = _norms(spec, arrays)
-    zx = norms.site("kernel", _wide(_flat(x_product))).value
     to_x, to_h = _ADDED[spec.cell.native_name or ""]
-    for name in to_x:
-        if name in arrays:
-            zx = zx + arrays[name]
+    zx = norms.site("kernel", _wide(_flat(x_product)), None, to_x).value
     given = {"zx": keras.ops.reshape(zx, keras.ops.shape(x_product))}
     matrix = _wide(arrays["recurrent_kernel"])
     if "recurrent_gamma" in arrays:
@@ -274,16 +272,16 @@ def _given(spec: Spec, arrays: Tensors, x_product: Any) -> Tensors:
 
 
 def _of_means(
-    segments: tuple[int, ...], standard: Any, matrix: Any, h: Any
+    segments: tuple[int, ...], from_h: Any, scale: Any, matrix: Any, h: Any
 ) -> Any:
     """N(h R) R^T over the width, of each segment: (B, T, sU)."""
     units, parts = h.shape[-1], []
     ends = [units * k for k in itertools.accumulate(segments, initial=0)]
-    for start, end in itertools.pairwise(ends):
+    for k, (start, end) in enumerate(itertools.pairwise(ends)):
         transposed = keras.ops.transpose(matrix[:, start:end])
         # torch's autocast may have made it half as wide.
-        part = _wide(backend.matmul(standard[:, start:end], transposed))
-        parts.append(part / (end - start))
+        part = _wide(backend.matmul(from_h[:, start:end], transposed))
+        parts.append(part * (scale[:, k : k + 1] / (end - start)))
     joined = keras.ops.concatenate(parts, axis=-1)
     return keras.ops.reshape(
         joined, (*keras.ops.shape(h)[:2], joined.shape[-1])
@@ -297,11 +295,9 @@ def _gradients_of_inputs(
     d_zx, factors = _flat(d_zx), None
     x_product = _wide(_flat(arrays["x_product"]))
     if "kernel_gamma" in arrays:
-        _, statistics = norms.centred("kernel", x_product)
-        factors = norms.factors(*statistics)
-    d_from_x, gradients = norms.site("kernel", x_product, factors).vjp(d_zx)
-    if "bias" in arrays:
-        gradients["bias"] = backend.sum(d_zx, 0)
+        factors, x_product = norms.factors_of("kernel", x_product)
+    site = norms.site("kernel", x_product, factors, ("bias",))
+    d_from_x, gradients = site.vjp(d_zx)
     d_from_x = backend.cast(d_from_x, spec.dtype)
     gradients["kernel"] = _product(spec, _inputs(arrays), d_from_x)
     d_x = backend.matmul(d_from_x, keras.ops.transpose(arrays["kernel"]))
@@ -329,7 +325,7 @@ def _h_before(spec: Spec, residuals: Tensors) -> Any:
 
 def _norms(spec: Spec, arrays: Tensors) -> Any:
     weights = {n: arrays[n] for n in spec.cell.weights if n in arrays}
-    return spec.cell.norms(weights, spec, None, None)
+    return spec.norms(weights, spec, None, None, {})
 
 
 def _inputs(arrays: Tensors) -> Any:

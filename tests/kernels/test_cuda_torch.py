@@ -3,19 +3,22 @@
 import ctypes
 
 import gpu_emulation
+import keras
 import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME
 from gpu_emulation import CLOSE, launches, layer_of
 from recurrence import MASKS, Problem, same
 
-from keras_ln import ops
+from keras_ln import backend, ops
 
 pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 
 if BACKEND == "torch":
     import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
 
+    from keras_ln.backend.torch import fused
     from keras_ln.backend.torch import gpu as gpu_torch
 
     x = torch.linspace(-1.0, 1.0, 16).reshape(2, 4, 2)
@@ -38,6 +41,41 @@ if BACKEND == "torch":
             ("cluster", gpu_emulation.STREAM, 0)
         ] * 3
         assert driver.fake.fake_contexts() == 0
+
+    @pytest.mark.parametrize(("name", "most"), [("LNLSTM", 40), ("LNGRU", 65)])
+    def test_arrays_around_a_launch(name, most, driver, monkeypatch):
+        """How many as large as x W a training step reads and writes."""
+
+        class Counter(TorchDispatchMode):
+            elements = 0
+
+            def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+                result = op(*args, **kwargs or {})
+                views = (r.alias_info is not None for r in op._schema.returns)
+                if "keras_ln" not in str(op) and not any(views):
+                    found = keras.tree.flatten((args, result))
+                    found = [a for a in found if isinstance(a, torch.Tensor)]
+                    self.elements += sum(
+                        a.numel()
+                        for a in found
+                        if a.shape[:1] in ((6,), (rows,))
+                        and a.numel() >= rows * 40
+                    )
+                return result
+
+        def as_on_a_gpu(condition, function, x, *others):
+            rows = condition.any(-1)[..., None]
+            return torch.where(rows, function(x, *others), x)
+
+        monkeypatch.setattr(fused, "revise", as_on_a_gpu)
+        monkeypatch.setattr(backend, "on_cpu", lambda: False)
+        layer, rows = layer_of(name, 40, return_sequences=True), 6 * 7
+        x = torch.ones(6, 7, 2, requires_grad=True)
+        with Counter() as counter:
+            layer(x, training=True).sum().backward()
+        assert len(launches(driver)) == 2
+        products = rows * layer.cell.kernel.shape[1]
+        assert counter.elements <= most * products, counter.elements / products
 
     def test_the_second_gpu(monkeypatch):
         """Of another kind: its blocks meet in memory of torch's."""

@@ -117,11 +117,11 @@ class LayerNorms:
         """The sites of x W and of h R (B, F), or that of their sum."""
         if self.spec.summed:
             arguments = "sum", x_product, h_product, factors
-            return [self.of_sum(*arguments, inside="sum_bias", shift="bias")]
+            return [self.of_sum(*arguments, inside="sum_bias", shift=("bias",))]
         given = [factors.get(name) for name in ("kernel", "recurrent")]
         return [
-            self.site("kernel", x_product, given[0], "bias"),
-            self.site("recurrent", h_product, given[1], "recurrent_bias"),
+            self.site("kernel", x_product, given[0], ("bias",)),
+            self.site("recurrent", h_product, given[1], ("recurrent_bias",)),
         ]
 
     def of_sum(
@@ -131,7 +131,7 @@ class LayerNorms:
         h_product: Any,
         factors: dict[str, Any],
         inside: str,
-        shift: str = "",
+        shift: tuple[str, ...] = (),
     ) -> "Site":
         """The site of the sum of both products and of the vector `inside`."""
         has = inside in self.weights
@@ -145,12 +145,16 @@ class LayerNorms:
         return site._replace(inside=inside if has else "")
 
     def site(
-        self, name: str, z: Any, factors: Any = None, shift: str = ""
+        self,
+        name: str,
+        z: Any,
+        factors: Any = None,
+        shift: tuple[str, ...] = (),
     ) -> "Site":
         """Normalises the sum `z` (B, F), which is in at least float32.
 
         `value = gamma * (z - mean) * scale + beta`, or `z` itself without a
-        gamma, plus the weight `shift` if there is one. The scale is
+        gamma, plus the weights of `shift` that there are. The scale is
         `1 / sqrt(variance + epsilon)`, but the constant 1 if there is no
         variance (`is_flat`); the value is beta either way. Otherwise every step
         of zeros from a zero state would multiply the gradient by
@@ -175,11 +179,13 @@ class LayerNorms:
         residuals = gamma, standard, varying, scale, (*shifts,)
         return Site(name, value, statistics, self, *residuals)
 
-    def _weights_at(self, site: str, shift: str) -> tuple[Any, dict[str, Any]]:
+    def _weights_at(
+        self, site: str, shift: tuple[str, ...]
+    ) -> tuple[Any, dict[str, Any]]:
         """The gamma of a site, or None, and what is added to it by name."""
         prefix = f"{site}_" if site else ""
         gamma = self.weights.get(f"{prefix}gamma")
-        names = [f"{prefix}beta"] * (gamma is not None) + [shift]
+        names = [f"{prefix}beta"] * (gamma is not None) + [*shift]
         shifts = {
             name: widen(self.weights[name])
             for name in names
@@ -225,6 +231,10 @@ class LayerNorms:
         if self.spec.skip_flat_rows or self.moving is not None:
             return scale
         return backend.where(is_flat(mean, variance), flat, scale)
+
+    def factors_of(self, name: str, z: Any) -> tuple[Any, Any]:
+        """The factors of a site, and `z` for it."""
+        return self.factors(*self.centred(name, z)[1]), z
 
     def factors(self, mean: Any, variance: Any) -> tuple[Any, Any]:
         """Mean and scale, for `site`; -1 marks a scale that is constant 1."""

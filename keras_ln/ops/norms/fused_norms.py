@@ -28,11 +28,15 @@ class FusedNorms(LayerNorms):
     """
 
     def site(
-        self, name: str, z: Any, factors: Any = None, shift: str = ""
+        self,
+        name: str,
+        z: Any,
+        factors: Any = None,
+        shift: tuple[str, ...] = (),
     ) -> Site:
         """As `LayerNorms.site`; without the value where that was kept."""
         gamma, shifts = self._weights_at(name, shift)
-        if self.again:
+        if self.again or factors is not None:
             mean, scale = factors or (None, None)
             residuals = gamma, z, mean, scale, (*shifts,)
             return Site(name, None, None, self, *residuals)
@@ -85,6 +89,13 @@ class FusedNorms(LayerNorms):
         far = (scale < 0.0) & (abs(mean) > 1.0)
         mean = backend.where(far, 0.0, mean)
         return mean, abs(scale), revise(far, level, z, far)
+
+    def factors_of(self, name: str, z: Any) -> tuple[Any, Any]:
+        """As `LayerNorms.factors_of`, from what `site` kept."""
+        kept = self.kept or {}
+        names = f"{name}_center", f"{name}_scale"
+        *factors, z = self.factors_of_steps(z, *map(kept.get, names))
+        return factors, z
 
     def _parts(self, *wide: Any, averages: Any = ()) -> Iterator[list[Any]]:
         """Of each segment, the parts of these (..., F) and of the averages."""
