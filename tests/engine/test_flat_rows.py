@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from backend_gradients import programs_are, value_and_gradients
+from backend_gradients import BACKEND, programs_are, value_and_gradients
 from descriptors import BY_NAME, NORMALIZED, random_weight
 from recurrence import MASKS, Problem, compare
 from reference import gradients
@@ -130,9 +130,9 @@ def test_equal_numbers(row, dtype):
     for name, value in values.items():
         error = np.linalg.norm(value.astype("float64") - right[name])
         size = max(np.linalg.norm(right[name]), 1.0)
-        # Seen: 8, on three backends; 44 on torch, which scales the rounding
-        # errors of such rows by up to 316.
-        assert error <= 100 * UNIT[dtype] * size, name
+        # Seen: 8; 124 on torch, which scales such rows in the step forward.
+        roundoffs = 400 if BACKEND == "torch" else 40
+        assert error <= roundoffs * UNIT[dtype] * size, name
 
 
 def leading_zeros(row, **options):
