@@ -126,9 +126,14 @@ _READ_OF_STATISTICS = (
 )
 
 
+_INITIAL = ("initial_h", "initial_c")
+
+
 def _run_fused(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
     fused = spec.cell.fused_norms is not None
     fused = fused and options.context.fused_reason is None
+    unbounded = [a for n, a in arrays.items() if n in ("x", *_INITIAL)]
+    fused = fused and backend.fused.are_moderate(unbounded)
     # On other devices the kernel launches of a step cost more than its
     # arithmetic.
     few = not (fused or options.context.on_cpu or spec.cell.batch_statistics)

@@ -1,10 +1,23 @@
 """What torch has as one operation, though it is several of ``keras.ops``."""
 
+import math
+
 import torch
 
 _aten = torch.ops.aten
 # By activation: the gradient of its argument from that of its value y, and y.
 GRADIENTS = {"tanh": _aten.tanh_backward, "sigmoid": _aten.sigmoid_backward}
+
+
+def are_moderate(tensors):
+    """Whether no finite number has a square that overflows in `layer_norm`.
+
+    It would give NaN. Numbers that are not finite change their rows alone.
+    Other devices than CPUs would have to wait for the answer: True.
+    """
+    some = [tensor for tensor in tensors if tensor.is_cpu and tensor.numel()]
+    ends = (end.item() for one in some for end in torch.aminmax(one))
+    return not any(1e15 <= abs(end) < math.inf for end in ends)
 
 
 def layer_norm(z, gamma, beta, epsilon):
