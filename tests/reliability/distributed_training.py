@@ -85,8 +85,9 @@ def build_model(place):
     if keras.backend.backend() in ("jax", "tensorflow"):
         layers.insert(0, keras_ln.LNGRU(4, return_sequences=True))
     if keras.backend.backend() == "torch":
-        # There each process has batch statistics of its own.
-        layers[1] = keras_ln.LayerNormalization()
+        # There each process has batch statistics of its own, and Keras' Dense
+        # computes in float32, whatever its dtype.
+        layers[1:] = keras_ln.LayerNormalization(), keras_ln.WeightNormDense(1)
     if keras.backend.backend() == "jax" or place == "separate":
         # On JAX a batch is one batch, however many devices share it.
         layers.insert(-3, keras_ln.BNLSTM(4, return_sequences=True))
