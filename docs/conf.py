@@ -14,9 +14,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 # These need the path above.
-from repository import ADDRESS  # noqa: E402
+from repository import ADDRESS  # noqa: E402 (needs sys.path)
 
-from keras_ln.version import __version__  # noqa: E402
+from keras_ln.version import __version__  # noqa: E402 (needs sys.path)
 
 project = "keras_ln"
 author = "The keras_ln authors"

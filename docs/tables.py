@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 
-from benchmarks.settings import SIZES as MEASURED  # noqa: E402
+from benchmarks.settings import SIZES as MEASURED  # noqa: E402 (needs sys.path)
 
 PAGES = (
     "README.md",
