@@ -429,6 +429,7 @@ if BACKEND == "tensorflow":
         (row,) = keras_ln.litert(model, path, 1, "int8", 0.1 * x)
         assert row.op == "unrolled" and "int8 op is wrong" in row.reason
         model = keras.Sequential([keras.Input((20, 3)), keras_ln.LNLSTM(5)])
+        model.layers[0].cell.recurrent_gamma.assign(5.0 * np.ones(20))
         x = np.random.default_rng(0).normal(size=(9, 20, 3)).astype("float32")
         with pytest.warns(UserWarning, match="int8 moves the outputs by"):
             keras_ln.litert(model, path, 1, "int8", x)
