@@ -257,8 +257,8 @@ ARGUMENTS = {
     ),
     "groups": Argument(
         "the gates that share a row's mean and variance. "
-        '"gate": no two gates. "all": all gates. "paper": as in the paper, all '
-        "four gates of an LSTM, but only z and r of a GRU.",
+        '"gate": each gate separately. "all": all gates. "paper": as in the '
+        "paper, all four gates of an LSTM, but only z and r of a GRU.",
         Kind(lambda name, value: check_groups(value)),
     ),
     "use_sum_bias": Argument(
