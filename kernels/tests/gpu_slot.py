@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parents[1] / "tests")]
 OUT = Path(os.environ.get("OUT", "."))
 LIBRARY = HERE.parent / "keras_ln_kernels" / "libkeras_ln_kernels.so"
 os.environ.setdefault("KERAS_LN_KERNELS_CACHE", str(OUT / "images"))

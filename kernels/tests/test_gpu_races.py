@@ -53,7 +53,7 @@ def test_no_thread_reads_what_another_writes(tmp_path):
         text=True,
         env=os.environ
         | {
-            "PYTHONPATH": f"{HERE}:{HERE.parent}",
+            "PYTHONPATH": os.pathsep.join(sys.path),
             "LD_PRELOAD": found.stdout.strip(),
             "TSAN_OPTIONS": options,
         },

@@ -3,6 +3,7 @@
 import numpy as np
 
 from reference.norms import (
+    ROUNDOFF,
     affine,
     batch_statistics,
     moving_average,
@@ -67,9 +68,8 @@ def bn_lstm(
             series.append(statistic)
         gamma, beta = weights[f"{site}_gamma"], weights.get(f"{site}_beta")
         # Moving statistics are not those of z.
-        return standardize(
-            z, *statistics, gamma, beta, epsilon, in_cell=training
-        )
+        roundoff = ROUNDOFF if training else None
+        return standardize(z, *statistics, gamma, beta, epsilon, roundoff)
 
     def update(names, statistics, k):
         for name, statistic in zip(names, statistics, strict=True):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from reference.norms import affine, layer_norm
+from reference.norms import ROUNDOFF, affine, layer_norm
 from reference.sequence import dropped, run, sigmoid
 
 
@@ -15,6 +15,7 @@ def gru(
     center=True,
     epsilon=1e-5,
     groups="paper",
+    roundoff=ROUNDOFF,
     dropout_mask=None,
     recurrent_dropout_mask=None,
     activation=np.tanh,
@@ -51,7 +52,7 @@ def gru(
         beta = weights[f"{site}_beta"] if center else np.zeros_like(gamma)
         parts = [
             layer_norm(
-                z[:, part], gamma[part], beta[part], epsilon, in_cell=True
+                z[:, part], gamma[part], beta[part], epsilon, roundoff=roundoff
             )
             for part in segments
         ]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from reference.norms import affine, layer_norm
+from reference.norms import ROUNDOFF, affine, layer_norm
 from reference.sequence import dropped, run, sigmoid
 
 
@@ -16,6 +16,7 @@ def lstm(
     epsilon=1e-5,
     carry_normalized_state=False,
     groups="paper",
+    roundoff=ROUNDOFF,
     dropout_mask=None,
     recurrent_dropout_mask=None,
     activation=np.tanh,
@@ -44,11 +45,11 @@ def lstm(
         gamma = weights[f"{site}_gamma"]
         if groups == "gate" and site != "state":
             ones = [
-                layer_norm(part, None, None, epsilon, in_cell=True)
+                layer_norm(part, None, None, epsilon, roundoff=roundoff)
                 for part in np.split(z, 4, axis=1)
             ]
             return affine(np.concatenate(ones, axis=1), gamma, beta)
-        return layer_norm(z, gamma, beta, epsilon, in_cell=True)
+        return layer_norm(z, gamma, beta, epsilon, roundoff=roundoff)
 
     def step(x_t, states, k, valid):
         h, c = states

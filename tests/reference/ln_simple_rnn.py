@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from reference.norms import affine, layer_norm
+from reference.norms import ROUNDOFF, affine, layer_norm
 from reference.sequence import dropped, run
 
 
@@ -12,6 +12,7 @@ def simple_rnn(
     states,
     *,
     epsilon=1e-5,
+    roundoff=ROUNDOFF,
     dropout_mask=None,
     recurrent_dropout_mask=None,
     activation=np.tanh,
@@ -19,8 +20,8 @@ def simple_rnn(
 ):
     """h_t = f(LN(x_t W + h_{t-1} R + bias; gamma, beta)).
 
-    weights: kernel (D, U), recurrent_kernel (U, U), gamma (U), beta (U) and,
-    with a bias, bias (U). Returns y (B, T, U) and [h].
+    weights: kernel (D, U), recurrent_kernel (U, U) and, optionally, gamma (U)
+    with beta (U), and bias (U). Returns y (B, T, U) and [h].
     """
 
     def step(x_t, states, k, valid):
@@ -28,8 +29,9 @@ def simple_rnn(
         z = dropped(x_t, dropout_mask) @ weights["kernel"]
         z = z + dropped(h, recurrent_dropout_mask) @ weights["recurrent_kernel"]
         z = affine(z, None, weights.get("bias"))
-        gamma, beta = weights["gamma"], weights["beta"]
-        z = layer_norm(z, gamma, beta, epsilon, in_cell=True)
+        if "gamma" in weights:
+            gamma, beta = weights["gamma"], weights["beta"]
+            z = layer_norm(z, gamma, beta, epsilon, roundoff=roundoff)
         return [activation(z)]
 
     return run(step, x, states, **options)

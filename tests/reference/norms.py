@@ -7,26 +7,28 @@ analytic functions.
 
 import numpy as np
 
+ROUNDOFF = 2.0**-53  # of float64
 
-def layer_norm(z, gamma=None, beta=None, epsilon=1e-5, axis=-1, in_cell=False):
+
+def layer_norm(z, gamma=None, beta=None, epsilon=1e-5, axis=-1, roundoff=None):
     """Layer normalisation; gamma and beta broadcast against z.
 
-    For `in_cell` see `deviation`.
+    For `roundoff` see `deviation`.
     """
     mean = z.mean(axis=axis, keepdims=True)
     variance = ((z - mean) ** 2).mean(axis=axis, keepdims=True)
-    return standardize(z, mean, variance, gamma, beta, epsilon, in_cell)
+    return standardize(z, mean, variance, gamma, beta, epsilon, roundoff)
 
 
-def deviation(mean, variance, epsilon, in_cell):
+def deviation(mean, variance, epsilon, roundoff):
     """sqrt(variance + epsilon).
 
     In a recurrent cell it is 1, a constant, where the deviation is at most 16
     unit roundoffs of the mean, so that a row of equal numbers is not scaled.
     """
-    if not in_cell:
+    if roundoff is None:
         return np.sqrt(variance + epsilon)
-    rounding = 16 * 2.0**-53 * np.real(mean)
+    rounding = 16 * roundoff * np.real(mean)
     # Not the root: of a complex step's square the real part is negative.
     flat = np.real(variance) <= rounding * rounding
     return np.sqrt(np.where(flat, 1.0, variance + epsilon))
@@ -56,10 +58,10 @@ def batch_statistics(z, valid=None, unbiased=False):
 
 
 def standardize(
-    z, mean, variance, gamma=None, beta=None, epsilon=1e-5, in_cell=False
+    z, mean, variance, gamma=None, beta=None, epsilon=1e-5, roundoff=None
 ):
-    """Normalise z with the given statistics; for `in_cell` see `deviation`."""
-    d = deviation(mean, variance, epsilon, in_cell)
+    """Normalise z with the given statistics; for `roundoff` see `deviation`."""
+    d = deviation(mean, variance, epsilon, roundoff)
     return affine((z - mean) / d, gamma, beta)
 
 
