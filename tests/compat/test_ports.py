@@ -9,14 +9,16 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
+from compat.loaders import D, G, U, loader
 from descriptors import named_weights
 from reference import gradients
+from refusals import refused
 from tolerances import FLOAT64
 
 import keras_ln
 from keras_ln import compat
 
-B, T, D, U, P = 3, 4, 5, 6, 2
+B, T, P = 3, 4, 2
 # Of values and of gradients, which are relative to the largest.
 TOLERANCES = {
     "float64": (FLOAT64, FLOAT64),
@@ -160,20 +162,10 @@ def check(make, load, port, weights):
             )
 
 
-TF1 = {
-    "normalize": ("sum", "state"),
-    "groups": "gate",
-    "use_bias": False,
-    "carry_normalized_state": True,
-    "epsilon": 1e-12,
-}
-TF1_SHAPES = {f"{s}/{k}": U for s in SCOPES for k in ("gamma", "beta")}
-TF1_SHAPES["kernel"] = (D + U, 4 * U)
-
-
 @pytest.mark.parametrize("forget_bias", [1.0, 0.0])
 def test_tensorflow_1(forget_bias):
-    weights = drawn(TF1_SHAPES)
+    _, make, shapes = loader("tf1_lstm")
+    weights = drawn(shapes)
 
     def load(layer, arrays):
         named = {f"rnn/lstm_cell/{name}": w for name, w in arrays.items()}
@@ -181,52 +173,35 @@ def test_tensorflow_1(forget_bias):
         constant = forget_bias if arrays is weights else 0.0
         return compat.load_tf1_lstm(layer, named, constant)
 
-    check(
-        functools.partial(keras_ln.LNLSTM, U, **TF1),
-        load,
-        lambda w, x: tensorflow_1(w, x, forget_bias),
-        weights,
-    )
+    check(make, load, lambda w, x: tensorflow_1(w, x, forget_bias), weights)
 
 
-HASTE = {"groups": "all", "center": False, "use_bias": True}
-HASTE_SHAPES = {
-    "kernel": (D, 3 * U),
-    "recurrent_kernel": (U, 3 * U),
-    "bias": 3 * U,
-    "recurrent_bias": 3 * U,
-    "gamma": (2, 3 * U),
-}
+@pytest.mark.parametrize("port", [fastrnns, torchaudio])
+def test_one_layer(port):
+    load, make, shapes = loader(f"{port.__name__}_lstm")
+    check(make, load, port, drawn(shapes))
 
 
-FASTRNNS = {"carry_normalized_state": True, "use_bias": False}
-FASTRNNS_SHAPES = {"weight_ih": (4 * U, D), "weight_hh": (4 * U, U)}
-FASTRNNS_SHAPES |= {
-    f"layernorm_{letter}.{name}": 4 * U if letter in "ih" else U
-    for letter in "ihc"
-    for name in ("weight", "bias")
-}
+@pytest.mark.parametrize("biases", [True, False])
+def test_icefall(biases):
+    """With biases or with a projection."""
+    _, make, shapes = loader("icefall_lstm")
+    if not biases:
+        make = functools.partial(
+            keras_ln.LNLSTM, **compat.icefall_lstm_arguments(U, False, P)
+        )
+        shapes = {n: s for n, s in shapes.items() if n[:5] != "bias_"}
+        shapes |= {"weight_hh": (G, P), "weight_hr": (P, U)}
+    weights = drawn(shapes)
+
+    def load(layer, arrays):
+        if biases and arrays is not weights:  # Each has the sum's gradient.
+            arrays = arrays | {"bias_hh": np.zeros(G)}
+        return compat.load_icefall_lstm(layer, arrays)
+
+    check(make, load, icefall, weights)
 
 
-def test_fastrnns():
-    weights = drawn(FASTRNNS_SHAPES)
-    make = functools.partial(keras_ln.LNLSTM, U, **FASTRNNS)
-    check(make, compat.load_fastrnns_lstm, fastrnns, weights)
-
-
-TORCHAUDIO_SHAPES = {"x2g.weight": (4 * U, D), "p2g.weight": (4 * U, U)}
-TORCHAUDIO_SHAPES |= {
-    f"{norm}.{name}": size
-    for norm, size in (("g_norm", 4 * U), ("c_norm", U))
-    for name in ("weight", "bias")
-}
-ICEFALL_SHAPES = {"weight_ih": (4 * U, D), "weight_hh": (4 * U, U)}
-ICEFALL_SHAPES |= {
-    f"layernorm_{gate}.{name}": U
-    for gate in ("i", "f", "cx", "o", "cy")
-    for name in ("weight", "bias")
-}
-BIASES = {"bias_ih": 4 * U, "bias_hh": 4 * U}
 # The names of Dreamer's weights, and whether the rows of x are first.
 DREAMERS = [
     ("dense/kernel:0 dense/bias:0 norm/gamma:0 norm/beta:0", True),
@@ -236,41 +211,13 @@ DREAMERS = [
 ]
 
 
-def dreamer_shapes(names):
-    kernel, *vectors = names.replace("- ", "").split()
-    size = (D + U, 3 * U)
-    shapes = {kernel: size[::-1] if "." in kernel else size}
-    return shapes | dict.fromkeys(vectors, 3 * U)
-
-
-def test_torchaudio():
-    arguments = compat.torchaudio_lstm_arguments(U)
-    make = functools.partial(keras_ln.LNLSTM, **arguments)
-    weights = drawn(TORCHAUDIO_SHAPES)
-    check(make, compat.load_torchaudio_lstm, torchaudio, weights)
-
-
-@pytest.mark.parametrize("biases", [BIASES, {}])
-def test_icefall(biases):
-    """With biases or with a projection."""
-    size = 0 if biases else P
-    arguments = compat.icefall_lstm_arguments(U, bool(biases), proj_size=size)
-    make = functools.partial(keras_ln.LNLSTM, **arguments)
-    projected = {"weight_hh": (4 * U, P), "weight_hr": (P, U)}
-    weights = drawn(ICEFALL_SHAPES | (biases or projected))
-
-    def load(layer, arrays):
-        if biases and arrays is not weights:  # Each has the sum's gradient.
-            arrays = arrays | {"bias_hh": np.zeros(4 * U)}
-        return compat.load_icefall_lstm(layer, arrays)
-
-    check(make, load, icefall, weights)
-
-
 @pytest.mark.parametrize(("names", "x_first"), DREAMERS)
 def test_dreamer(names, x_first):
     arguments = compat.dreamer_gru_arguments(U, bias="-" not in names)
-    weights = drawn(dreamer_shapes(names))
+    kernel, *vectors = names.replace("- ", "").split()
+    size = (D + U, 3 * U)
+    shapes = {kernel: size[::-1] if "." in kernel else size}
+    weights = drawn(shapes | dict.fromkeys(vectors, 3 * U))
 
     def load(layer, arrays):
         loaded = compat.load_dreamer_gru(layer, arrays)
@@ -312,28 +259,24 @@ def test_the_epsilon_of_a_module():
 
 def test_layers_and_directions_of_fastrnns():
     """Names as its modules make them, in any order."""
+    load, make, own = loader("fastrnns_lstm", return_sequences=True)
     cells = {
         f"layers.{layer}.directions.{direction}.cell.{name}": (
-            shape if "ih" not in name or not layer else (4 * U, 2 * U)
+            shape if "ih" not in name or not layer else (G, 2 * U)
         )
         for layer in (1, 0)
         for direction in (1, 0)
-        for name, shape in FASTRNNS_SHAPES.items()
+        for name, shape in own.items()
     }
     weights = drawn(cells)
-    layers = [
-        keras.layers.Bidirectional(
-            keras_ln.LNLSTM(U, return_sequences=True, **FASTRNNS)
-        )
-        for _ in range(2)
-    ]
-    assert compat.load_fastrnns_lstm(layers, weights) is layers
+    layers = [keras.layers.Bidirectional(make()) for _ in range(2)]
+    assert load(layers, weights) is layers
     y = x = np.random.default_rng(1).normal(size=(B, T, D))
     for layer in range(2):
         cells = [
             {
                 name: weights[f"layers.{layer}.directions.{way}.cell.{name}"]
-                for name in FASTRNNS_SHAPES
+                for name in own
             }
             for way in range(2)
         ]
@@ -343,110 +286,87 @@ def test_layers_and_directions_of_fastrnns():
     np.testing.assert_allclose(keras.ops.convert_to_numpy(found), y, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("load", "make", "right", "shapes", "wrong"),
-    [
-        (
-            *(compat.load_tf1_lstm, keras_ln.LNLSTM),
-            *(TF1, TF1_SHAPES),
-            {"normalize": ("kernel", "state"), "groups": "all", "center": False}
-            | {"carry_normalized_state": False, "use_bias": True}
-            | {"epsilon": 1e-5},
-        ),
-        (
-            *(compat.load_haste_gru, keras_ln.LNGRU),
-            *(HASTE, HASTE_SHAPES),
-            {"groups": "gate", "center": True, "use_bias": False}
-            | {"epsilon": 1e-3},
-        ),
-        (
-            *(compat.load_fastrnns_lstm, keras_ln.LNLSTM),
-            *(FASTRNNS, FASTRNNS_SHAPES),
-            {"carry_normalized_state": False, "use_bias": True}
-            | {"epsilon": 1e-3},
-        ),
-        (
-            *(compat.load_torchaudio_lstm, keras_ln.LNLSTM),
-            *(TF1 | {"groups": "all"}, TORCHAUDIO_SHAPES),
-            {"normalize": ("kernel", "state"), "groups": "gate"}
-            | {"carry_normalized_state": False, "use_bias": True},
-        ),
-        (
-            *(compat.load_icefall_lstm, keras_ln.LNLSTM),
-            *(TF1 | {"epsilon": 1e-5}, ICEFALL_SHAPES),
-            {"normalize": ("kernel", "state"), "groups": "paper"}
-            | {"carry_normalized_state": False, "use_bias": True}
-            | {"epsilon": 1e-3},
-        ),
-        (
-            *(compat.load_dreamer_gru, keras_ln.LNGRU),
-            {"normalize": ("sum",), "epsilon": 1e-3},
-            dreamer_shapes(DREAMERS[1][0]),
-            {"normalize": ("kernel",), "groups": "gate", "use_bias": True}
-            | {"epsilon": 1e-5},
-        ),
-    ],
-)
-def test_each_setting_must_be_right(load, make, right, shapes, wrong):
+OTHER_SITES = {"normalize": ("kernel", "state"), "use_bias": True}
+OTHER_SITES |= {"carry_normalized_state": False}
+WRONG = {
+    "tf1_lstm": OTHER_SITES
+    | {"groups": "all", "center": False, "epsilon": 1e-5},
+    "haste_gru": {"groups": "gate", "center": True, "use_bias": False}
+    | {"epsilon": 1e-3},
+    "fastrnns_lstm": {"carry_normalized_state": False, "use_bias": True}
+    | {"epsilon": 1e-3},
+    "torchaudio_lstm": OTHER_SITES | {"groups": "gate"},
+    "icefall_lstm": OTHER_SITES | {"groups": "paper", "epsilon": 1e-3},
+    "dreamer_gru": {"normalize": ("kernel",), "groups": "gate"}
+    | {"use_bias": True, "epsilon": 1e-5},
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_each_setting_must_be_right(kind):
+    load, make, shapes = loader(kind)
     weights = drawn(shapes)
-    for name, value in wrong.items():
-        layer = make(U, **{**right, name: value})
-        message = f"must have the settings of .*Received: .*{name}="
-        with pytest.raises(ValueError, match=message):
+    for name, value in WRONG[kind].items():
+        # Which needs the site "sum".
+        layer = make(use_sum_bias=False, **{name: value})
+        with refused("must have the settings of ", f"Received: .*{name}="):
             load(layer, weights)
-    load(make(U, **right), weights)
+    load(make(), weights)
 
 
-def test_what_is_refused():
-    weights = drawn(TF1_SHAPES)
-    with pytest.raises(ValueError, match='groups=.gate.* Received: .*"?paper'):
-        compat.load_tf1_lstm(keras_ln.LNLSTM(U), weights)
-    layer = keras_ln.LNLSTM(U, **TF1)
-    with pytest.raises(ValueError, match="Received: kernel"):
-        compat.load_tf1_lstm(layer, {"kernel": weights["kernel"]})
-    with pytest.raises(ValueError, match="Received: 1, 2"):
-        compat.load_tf1_lstm(layer, {1: 1.0, 2: 1.0})
-    # A checkpoint of a whole model.
-    both = {**weights, "dense/kernel": np.ones((U, 2))}
-    with pytest.raises(ValueError, match="of one cell. Received: dense/kernel"):
-        compat.load_tf1_lstm(layer, both)
-    with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
-        compat.load_tf1_lstm(keras_ln.LNLSTM(U + 1, **TF1), weights)
-    wrong = drawn({**TF1_SHAPES, "kernel": (D + U, 4 * U - 1)})
-    with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
-        compat.load_tf1_lstm(layer, wrong)
+# Words, the kind, and either the weights or what differs: shapes, or the layer.
+TF1_UNEVEN = {"input/gamma": U + 1, "output/gamma": U - 1}
+REFUSED = [
+    ("`weights` must fit lnlstm", "tf1_lstm", {"kernel": (D + U, G - 1)}),
     # As many numbers in all as there have to be.
-    uneven = {**TF1_SHAPES, "input/gamma": U + 1, "output/gamma": U - 1}
-    for shapes in (uneven, {**TF1_SHAPES, "kernel": ()}):
-        with pytest.raises(
-            ValueError, match=r"fit lnlstm\S*: expected .* \(.*Received: .* \("
-        ):
-            compat.load_tf1_lstm(layer, drawn(shapes))
+    (r"fit lnlstm\S*: expected .* \(.*Received: .* \(", "tf1_lstm", TF1_UNEVEN),
+    (r"fit lnlstm\S*: .* \(.*Received: .* \(", "tf1_lstm", {"kernel": ()}),
+    # A checkpoint of a whole model.
+    ("of one cell. Received: dense/", "tf1_lstm", {"dense/kernel": (U, 2)}),
+    (r"expected .*gamma \(2, 18\).*Recei", "haste_gru", {"gamma": (2, U)}),
+    (r"Received: .*kernel \(0, 18\)", "haste_gru", {"kernel": (0, 3 * U)}),
+    ("must be fastrnns' LayerNormLSTM", "fastrnns_lstm", {"other": ()}),
+]
+REFUSED_WEIGHTS = [
+    ("Received: kernel", "tf1_lstm", {"kernel": np.ones((D + U, G))}),
+    ("Received: 1, 2", "tf1_lstm", {1: 1.0, 2: 1.0}),
+    ("among its names. Received: .*kernel", "dreamer_gru", {"kernel": {}}),
+    ("must be fastrnns' LayerNormLSTM", "fastrnns_lstm", {"weight_ih": 0}),
+    ("must be fastrnns' LayerNormLSTM", "fastrnns_lstm", [0]),
+]
+REFUSED_LAYERS = [
+    ('groups=.gate.* Received: .*"?paper', "tf1_lstm", keras_ln.LNLSTM(U)),
+    ("groups='all'.* groups='paper'", "haste_gru", keras_ln.LNGRU(U)),
+    ("carry_normalized_state=True", "fastrnns_lstm", keras_ln.LNLSTM(U)),
+    *(
+        ("`weights` must fit lnlstm", kind, loader(kind)[1](units=U + 1))
+        for kind in ("tf1_lstm", "fastrnns_lstm")
+    ),
+    (
+        "each of fastrnns' LayerNormLSTM: only one",
+        *("fastrnns_lstm", [loader("fastrnns_lstm")[1]()] * 2),
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "kind", "what"), REFUSED)
+def test_shapes_that_are_refused(words, kind, what):
+    load, make, shapes = loader(kind)
+    layer = make()
+    with refused(words):
+        load(layer, drawn(shapes | what))
     assert not layer.built
-    with pytest.raises(ValueError, match="groups='all'.* groups='paper'"):
-        compat.load_haste_gru(keras_ln.LNGRU(U), drawn(HASTE_SHAPES))
-    layer = keras_ln.LNGRU(U, **HASTE)
-    with pytest.raises(
-        ValueError, match=r"expected .*gamma \(2, 18\).*Received"
-    ):
-        wrong = drawn({**HASTE_SHAPES, "gamma": (2, U)})
-        compat.load_haste_gru(layer, wrong)
-    with pytest.raises(ValueError, match=r"Received: .*kernel \(0, 18\)"):
-        wrong = drawn({**HASTE_SHAPES, "kernel": (0, 3 * U)})
-        compat.load_haste_gru(layer, wrong)
-    assert not layer.built
-    weights = drawn(FASTRNNS_SHAPES)
-    with pytest.raises(ValueError, match="carry_normalized_state=True"):
-        compat.load_fastrnns_lstm(keras_ln.LNLSTM(U), weights)
-    layer = keras_ln.LNLSTM(U + 1, **FASTRNNS)
-    with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
-        compat.load_fastrnns_lstm(layer, weights)
-    with pytest.raises(
-        ValueError, match="each of fastrnns' LayerNormLSTM: only one"
-    ):
-        compat.load_fastrnns_lstm([layer, layer], weights)
-    with pytest.raises(ValueError, match="among its names. Received: .*kernel"):
-        compat.load_dreamer_gru(keras_ln.LNGRU(U), {"kernel": weights})
-    for wrong in ({**weights, "other": 0}, {"weight_ih": 0}, [0]):
-        with pytest.raises(ValueError, match="must be fastrnns' LayerNormLSTM"):
-            compat.load_fastrnns_lstm(layer, wrong)
+
+
+@pytest.mark.parametrize(("words", "kind", "what"), REFUSED_WEIGHTS)
+def test_weights_that_are_refused(words, kind, what):
+    load, make, _ = loader(kind)
+    with refused(words):
+        load(make(), what)
+
+
+@pytest.mark.parametrize(("words", "kind", "what"), REFUSED_LAYERS)
+def test_layers_that_are_refused(words, kind, what):
+    load, _, shapes = loader(kind)
+    with refused(words):
+        load(what, drawn(shapes))
