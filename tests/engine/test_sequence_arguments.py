@@ -19,6 +19,7 @@ from descriptors import (
     random_weight,
 )
 from recurrence import Problem, layer_of
+from refusals import refused
 from tolerances import FLOAT32_VALUES, FLOAT64
 
 from keras_ln import ops
@@ -121,8 +122,7 @@ def test_masks_of_another_dtype():
     wanted = {n: m.astype("float32") for n, m in dropout.items()}
     found = ops.ln_lstm(**arguments, mask=mask.astype("int32"), **dropout)
     right = ops.ln_lstm(**arguments, mask=mask, **wanted)
-    for a, b in zip(numbers(found), numbers(right), strict=True):
-        np.testing.assert_array_equal(a, b)
+    np.testing.assert_equal(numbers(found), numbers(right))
 
 
 EVERY_STEP = pytest.mark.parametrize("row", STEPWISE, ids=str)
@@ -162,6 +162,32 @@ def test_steps_are_the_sequence(row, kind):
         close(h, to_numpy(outputs)[:, t], **FLOAT64)
     assert type(states) is type(final) is kind
     close(states, final, **FLOAT64)
+
+
+@EVERY_STEP
+def test_states_of_a_step(row):
+    """Of the sequence op they are `initial_states`."""
+    step, weights = step_of(row), arguments_of(row)["weights"]
+    right = [np.ones((B, U))] * row.state_count
+    last = f"`states(\\[{row.state_count - 1}\\])?` must "
+    wide, whole = np.ones((B, U + 1)), np.ones((B, U), "int32")
+    for kind in (list, tuple, lambda states: [(state,) for state in states]):
+        for states, words in (
+            ([*right, right[0]], (r"`states` of \w+ must", rf"\({B}, {U}\)")),
+            ([*right[1:], wide], ("`states` of", rf"\({B}, {U + 1}\)")),
+            ([*right[1:], whole], (last, "int32", r"cast\(states")),
+        ):
+            with refused(*words):
+                step(np.ones((B, D)), kind(states), weights)
+        h, _ = step(np.ones((B, D)), kind(right), weights)
+        assert tuple(h.shape) == (B, U)
+    with refused("`states` must be", "list of tensors", "a dict with h"):
+        step(np.ones((B, D)), {"h": right[0]}, weights)
+    if row.state_count == 1:
+        with refused("`states` of", rf"\({B}, {U + 1}\)"):
+            step(np.ones((B, D)), wide, weights)
+    with refused(f"{row.op}_step has no .*`states_nam`", error=TypeError):
+        step(np.ones((B, D)), None, weights, states_nam="h")
 
 
 if BACKEND == "tensorflow":

@@ -16,5 +16,13 @@ def refused(*words, error=ValueError):
     return pytest.raises(error, match=f"(?s){pattern}")
 
 
+def check_refused(words, calls, *arguments, error=ValueError):
+    """Fail unless these words are said of a call, or of each in a list."""
+    words = [words] if isinstance(words, str) else words
+    for call in calls if isinstance(calls, list) else [calls]:
+        with refused(*words, error=error):
+            call(*arguments)
+
+
 def x(*shape, dtype="float32"):
     return np.ones(shape, dtype)
