@@ -23,7 +23,7 @@ from descriptors import (
     randomize,
 )
 from layer_calls import call as run
-from layer_calls import example
+from layer_calls import example, other_value
 from refusals import refused, x
 
 import keras_ln
@@ -79,21 +79,6 @@ OWN = {
     ),
 }
 BAD |= {ARGUMENTS[name].kind: bad for name, bad in OWN.items()}
-# What is neither refused nor any layer's default, in the same way.
-OTHER = {
-    **dict.fromkeys((table.RATE, ARGUMENTS["momentum"].kind), 0.25),
-    **{table.SWITCH: False, table.ACTIVATION: "relu"},
-    **{table.INITIALIZER: "random_normal", table.REGULARIZER: "l2"},
-    **{table.CONSTRAINT: "unit_norm"},
-}
-OTHER |= {
-    ARGUMENTS[name].kind: value
-    for name, value in {
-        **{"units": U + 1, "max_steps": T + 1, "seed": 7, "axis": 1},
-        **{"reset_after": False, "normalize": (), "epsilon": 0.5},
-        **{"groups": "gate", "projection": 2},
-    }.items()
-}
 FUNCTIONS = [
     getattr(keras_ln.ops, f"{row.op}{step}")
     for row in SEQUENCE_LAYERS
@@ -153,13 +138,6 @@ def test_a_projection_is_smaller_than_the_units(name):
         make(BY_NAME["LNGRU"], projection=2)
 
 
-def other(row, name):
-    """A value of the argument that is not the default."""
-    default = inspect.signature(row.layer_class).parameters[name].default
-    kind = ARGUMENTS[name].kind
-    return not default if kind is table.FLAG else OTHER[kind]
-
-
 @pytest.mark.every_backend
 @pytest.mark.parametrize("row", CELLS, ids=str)
 def test_an_assigned_argument_is_heeded_or_refused(row):
@@ -169,7 +147,7 @@ def test_an_assigned_argument_is_heeded_or_refused(row):
         cell = row.make()
         cell.build((B, D))
         randomize(cell)
-        value = other(row, name)
+        value = other_value(row, name)
         try:
             # A layer takes only one value of reset_after.
             wrong = name == "reset_after"
@@ -202,7 +180,7 @@ def test_to_keras_drops_no_argument(kind, cell, monkeypatch):
     }
     assert {"zoneout", "groups"} <= more
     for name in more:
-        given = {"normalize": (), name: other(row, name)}
+        given = {"normalize": (), name: other_value(row, name)}
         if name == "carry_normalized_state":
             with refused('carry_normalized_state=True needs "state"'):
                 row.make(**given)

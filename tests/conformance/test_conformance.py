@@ -23,82 +23,20 @@ from descriptors import (
 )
 from keras.src import testing
 from keras.src.backend.common.masking import get_keras_mask
-from layer_calls import call, example
+from layer_calls import call, example, other_value
 from tolerances import SAME_PROGRAM
 
 import keras_ln
 
-# A value other than the default for every constructor argument there is.
-OTHER_VALUES = {
-    "groups": "gate",
-    "use_sum_bias": True,
-    "projection": 2,
-    "units": 5,
-    "axis": 1,
-    "momentum": 0.5,
-    "max_steps": 7,
-    "epsilon": 1e-3,
-    "center": False,
-    "scale": False,
-    "unbiased": True,
-    "sequence_wise": True,
-    "activation": "relu",
-    "recurrent_activation": "hard_sigmoid",
-    "unit_forget_bias": False,
-    "dropout": 0.25,
-    "recurrent_dropout": 0.125,
-    "zoneout": 0.25,
-    "cell_zoneout": 0.125,
-    "seed": 3,
-    "return_sequences": True,
-    "return_state": True,
-    "go_backwards": True,
-    "stateful": True,
-    "unroll": True,
-    "use_fused": False,
-    "carry_normalized_state": True,
-    "layer": keras.layers.Dense(7, name="another"),
-}
-OTHER_KINDS = {
-    "initializer": {"class_name": "RandomNormal", "config": {"stddev": 0.3}},
-    "regularizer": "l2",
-    "constraint": "max_norm",
-}
 # Accepted so that a swap of class names suffices: ignored, or of one value.
 IGNORED = {"reset_after", "use_cudnn"}
 
 
-def other_value(name, default):
-    """A value for the argument that is not its default."""
-    if name == "use_bias":
-        return not default
-    if name == "normalize":
-        return default[1:]  # carry_normalized_state needs "state"
-    kind = name.rpartition("_")[2]
-    if kind == "constraint" and "bias" not in name:
-        return "unit_norm"
-    return OTHER_KINDS[kind] if kind in OTHER_KINDS else OTHER_VALUES[name]
-
-
-def constructor_arguments(row):
-    """Name -> parameter of everything that the constructor names."""
-    parameters = inspect.signature(row.layer_class.__init__).parameters
-    return {
-        name: parameter
-        for name, parameter in parameters.items()
-        if name not in ("self", "kwargs")
-    }
-
-
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_config_holds_every_argument(row):
-    parameters = constructor_arguments(row)
     default = row.make().get_config()
-    values = {
-        name: other_value(name, parameter.default)
-        for name, parameter in parameters.items()
-        if name not in IGNORED
-    }
+    named = {*inspect.signature(row.layer_class).parameters} - {"kwargs"}
+    values = {name: other_value(row, name) for name in named - IGNORED}
     if "use_sum_bias" in values:  # which needs "sum"
         values["normalize"] = (*row.sites[2:], "sum")
     layer = row.layer_class(**values, name="given", trainable=False)

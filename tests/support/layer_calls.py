@@ -1,9 +1,47 @@
 """Layers of the rows in descriptors.py: calls, choices of zoneout, weights."""
 
+import inspect
+
 import keras
 import numpy as np
 from arrays import to_numpy
 from descriptors import B, D, T, U
+
+# Values other than the default of constructor arguments that are no flags, by
+# name or by the last word of it.
+OTHER_VALUES = {
+    "groups": "gate",
+    "projection": 2,
+    "units": 5,
+    "axis": 1,
+    "momentum": 0.5,
+    "max_steps": 7,
+    "epsilon": 1e-3,
+    "activation": "relu",
+    "recurrent_activation": "hard_sigmoid",
+    "dropout": 0.25,
+    "recurrent_dropout": 0.125,
+    "zoneout": 0.25,
+    "cell_zoneout": 0.125,
+    "seed": 3,
+    "use_fused": False,
+    "use_cudnn": False,
+    "layer": keras.layers.Dense(7, name="another"),
+    "initializer": "random_normal",
+    "regularizer": "l2",
+    "constraint": "unit_norm",
+}
+
+
+def other_value(row, name):
+    """A value for an argument of the row's layer that is not its default."""
+    default = inspect.signature(row.layer_class).parameters[name].default
+    if isinstance(default, bool):
+        return not default
+    if name == "normalize":
+        return default[1:]  # carry_normalized_state needs "state"
+    kind = name if name in OTHER_VALUES else name.rpartition("_")[2]
+    return OTHER_VALUES[kind]
 
 
 def call(layer, row, x, **options):
