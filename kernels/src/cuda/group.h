@@ -130,10 +130,10 @@ INLINE void sum_over(float (&x)[K], int from = 1) {
     for (int k = 0; k < K; ++k) x[k] += __shfl_xor_sync(~0u, x[k], bit);
 }
 
-// How many units of the `i`-th eight there are.
-INLINE int units_of(int i, int units) {
-  const int left = units - i * 8;
-  return left < 0 ? 0 : left < 8 ? left : 8;
+// How many units of the `i`-th `wide` there are.
+INLINE int units_of(int i, int units, int wide) {
+  const int left = units - i * wide;
+  return left < 0 ? 0 : left < wide ? left : wide;
 }
 // The means of rows' units of a warp, and their squares about them. Each of the
 // lanes has one, or 0 where it is not `there`; `share` is 1 / their number.
@@ -150,4 +150,20 @@ INLINE void moments_of(const float (&x)[K], bool there, float share,
     squares[k] = d * d;
   }
   sum_over(squares, 4);
+}
+// As those of a block's warps, of eight units each, become those of the block.
+template <int WARPS>
+INLINE Pair moments_of_block(const Pair* of, int block, int units) {
+  float mean = 0.0f, squares = 0.0f;
+#pragma unroll
+  for (int k = 0; k < WARPS; ++k)
+    mean += of[k].x * float(units_of(block * WARPS + k, units, 8));
+  const int count = units_of(block, units, 8 * WARPS);
+  mean *= 1.0f / float(count ? count : 1);
+#pragma unroll
+  for (int k = 0; k < WARPS; ++k) {
+    const float d = of[k].x - mean;
+    squares += of[k].y + d * d * float(units_of(block * WARPS + k, units, 8));
+  }
+  return Pair{mean, squares};
 }

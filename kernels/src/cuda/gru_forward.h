@@ -21,11 +21,13 @@ __global__ void __launch_bounds__(
   SHARED_MEMORY(shared);
   float* const partial = reinterpret_cast<float*>(shared + S.operand);
   char* const matrix = shared + S.operand + S.partial;
-  Group<N, S.box, CLUSTER, true, ROWS * S.moments * 8,
+  Group<N, S.box, CLUSTER, true, ROWS * N * 8,
         bytes_of(FORMAT, ROWS * S.padded)>
       group(p, matrix + S.matrix, ROWS);
   Pair* const sums = reinterpret_cast<Pair*>(group.box);
-  float* const fresh = reinterpret_cast<float*>(sums + ROWS * S.moments);
+  float* const fresh = reinterpret_cast<float*>(sums + ROWS * N);
+  // What warps add up before one of them sends it.
+  Pair* const own_sums = reinterpret_cast<Pair*>(matrix - ROWS * S.sharing * 8);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;
@@ -35,11 +37,15 @@ __global__ void __launch_bounds__(
   // Of the cell that this thread computes; a second one is 8 rows on.
   const bool cells = part < 4;
   const int row = 2 * t + part % 2, unit = first + part / 2 * 8 + g;
-  // Of a column's sums the one of this thread's row and eight units: what a warp
-  // sends stands together.
-  const auto number = [&](int column, int eight) {
-    return ((column * S.moments + eight) * 2 + part % 2) * 4 + t;
+  // Of a column's sums the one of this thread's row and a block: what a warp
+  // sends stands together. And the first of the block's own.
+  const auto number = [&](int column, int block) {
+    return ((column * N + block) * 2 + part % 2) * 4 + t;
   };
+  const auto own = [&](int column) {
+    return ((column * 2 + part % 2) * 4 + t) * S.sharing;
+  };
+  const int of_row = of_units * 2 + part / 2;  // among the warps that share it
   const bool own_unit = cells && unit < U;
   const auto sample = [&](int i) { return group.first + row + i * kRows; };
   const auto real = [&](int i) { return own_unit && sample(i) < p.batch; };
@@ -112,8 +118,20 @@ __global__ void __launch_bounds__(
       sum_over(q, 4);
 #pragma unroll
       for (int i = 0; i < columns; ++i)
-        group.share(0, sums + number(i, unit / 8),
-                    Pair{q[2 * i], q[2 * i + 1]}, g, 8);
+        if (g == 0) own_sums[own(i) + of_row] = Pair{q[2 * i], q[2 * i + 1]};
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      if (!cells || of_row * 8 >= N) continue;
+      Pair all{0.0f, 0.0f};
+#pragma unroll
+      for (int k = 0; k < S.sharing; ++k) {
+        const Pair from = own_sums[own(i) + k];
+        all.x += from.x, all.y += from.y;
+      }
+      group.share(0, sums + number(i, group.rank), all, of_row * 8 + g,
+                  8 * S.sharing);
     }
     // What others need not see goes to memory while blocks wait.
 #pragma unroll
@@ -135,8 +153,8 @@ __global__ void __launch_bounds__(
         // The eight threads of a row and a warp have a share of the sums each.
         float all[2] = {};
 #pragma unroll
-        for (int k = 0; k < S.moments; k += 8) {
-          if (k + g >= S.moments) continue;
+        for (int k = 0; k < N; k += 8) {
+          if (k + g >= N) continue;
           const Pair from = group.get(sums + number(i, k + g));
           all[0] += from.x, all[1] += from.y;
         }

@@ -24,12 +24,16 @@ __global__ void __launch_bounds__(
   SHARED_MEMORY(shared);
   float* const partial = reinterpret_cast<float*>(shared + S.operand);
   char* const matrix = shared + S.operand + S.partial;
-  Group<N, S.box, CLUSTER, true, ROWS * S.moments * 4, ROWS * S.moments * 8,
+  Group<N, S.box, CLUSTER, true, ROWS * N * 4, ROWS * N * 8,
         bytes_of(FORMAT, ROWS * S.padded)>
       group(p, matrix + S.matrix, ROWS);
   Pair* const moments = reinterpret_cast<Pair*>(group.box);
-  float* const sums = reinterpret_cast<float*>(moments + ROWS * S.moments);
-  float* const fresh = sums + ROWS * S.moments;
+  float* const sums = reinterpret_cast<float*>(moments + ROWS * N);
+  float* const fresh = sums + ROWS * N;
+  // What warps add up before one of them sends it.
+  float* const own_sums =
+      reinterpret_cast<float*>(matrix - ROWS * S.sharing * 8);
+  Pair* const own_moments = reinterpret_cast<Pair*>(partial);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;  // as PTX numbers fragments
@@ -40,11 +44,15 @@ __global__ void __launch_bounds__(
   const int row = 2 * t + part;
   const int eight = group.rank * S.groups + of_units;  // its warp's units
   const int unit = eight * 8 + g;
-  // Of a column's sums the one of this thread's row and eight units: what a warp
-  // sends stands together.
-  const auto number = [&](int column, int eight) {
-    return ((column * S.moments + eight) * 2 + part) * 4 + t;
+  // Of a column's sums the one of this thread's row and a block: what a warp
+  // sends stands together. And the first of the block's own.
+  const auto number = [&](int column, int block) {
+    return ((column * N + block) * 2 + part) * 4 + t;
   };
+  const auto own = [&](int column) {
+    return ((column * 2 + part) * 4 + t) * S.sharing;
+  };
+  const bool sends = cells && of_units * 8 < N;
   const bool own_unit = cells && unit < U;
   const auto sample = [&](int i) { return group.first + row + i * kRows; };
   const auto real = [&](int i) { return own_unit && sample(i) < p.batch; };
@@ -71,7 +79,7 @@ __global__ void __launch_bounds__(
   const float state_gamma =
       own_unit && p.state_gamma ? p.state_gamma[unit] : 1.0f;
   const float state_beta = own_unit && p.state_beta ? p.state_beta[unit] : 0.0f;
-  const float of_eight = 1.0f / float(unit - g < U ? units_of(eight, U) : 1);
+  const float of_eight = 1.0f / float(unit - g < U ? units_of(eight, U, 8) : 1);
 #pragma unroll
   for (int i = 0; i < columns; ++i) {
     const float* const from = real(i) ? h.initial(p, sample(i)) : nullptr;
@@ -126,7 +134,17 @@ __global__ void __launch_bounds__(
       sum_over(q, 4);
 #pragma unroll
       for (int i = 0; i < columns; ++i)
-        group.share(0, sums + number(i, eight), q[i], g, 8);
+        if (g == 0) own_sums[own(i) + of_units] = q[i];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      if (!sends) continue;
+      q[i] = 0.0f;
+#pragma unroll
+      for (int k = 0; k < S.sharing; ++k) q[i] += own_sums[own(i) + k];
+      group.share(0, sums + number(i, group.rank), q[i], of_units * 8 + g,
+                  8 * S.sharing);
     }
     // What others need not see goes to and from memory while blocks wait.
 #pragma unroll
@@ -146,8 +164,8 @@ __global__ void __launch_bounds__(
         q[i] = 0.0f;
         // The eight threads of a row and a warp have a share of the sums each.
 #pragma unroll
-        for (int k = 0; k < S.moments; k += 8)
-          if (k + g < S.moments) q[i] += group.get(sums + number(i, k + g));
+        for (int k = 0; k < N; k += 8)
+          if (k + g < N) q[i] += group.get(sums + number(i, k + g));
       }
       sum_over(q, 4);
     }
@@ -172,23 +190,31 @@ __global__ void __launch_bounds__(
         moments_of(c, unit < U, of_eight, mean, squares);
 #pragma unroll
         for (int i = 0; i < columns; ++i)
-          group.share(1, moments + number(i, eight), Pair{mean[i], squares[i]},
-                      g, 8);
+          if (g == 0)
+            own_moments[own(i) + of_units] = Pair{mean[i], squares[i]};
       }
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < columns; ++i)
+        if (sends)
+          group.share(
+              1, moments + number(i, group.rank),
+              moments_of_block<S.sharing>(own_moments + own(i), group.rank, U),
+              of_units * 8 + g, 8 * S.sharing);
       fetch(step + 1);
       group.wait(1);
       if (cells) {
-        Pair of[columns][ceil_of(S.moments, 8)];
+        Pair of[columns][ceil_of(N, 8)];
         float squares[columns];
 #pragma unroll
         for (int i = 0; i < columns; ++i) {
           mean[i] = 0.0f;
 #pragma unroll
-          for (int k = 0; k < S.moments; k += 8) {
+          for (int k = 0; k < N; k += 8) {
             Pair& x = of[i][k / 8];
-            x = k + g < S.moments ? group.get(moments + number(i, k + g))
-                                  : Pair{0.0f, 0.0f};
-            mean[i] += x.x * float(units_of(k + g, U));
+            x = k + g < N ? group.get(moments + number(i, k + g))
+                          : Pair{0.0f, 0.0f};
+            mean[i] += x.x * float(units_of(k + g, U, S.own));
           }
         }
         sum_over(mean, 4);
@@ -196,10 +222,10 @@ __global__ void __launch_bounds__(
         for (int i = 0; i < columns; ++i) {
           mean[i] *= 1.0f / U, squares[i] = 0.0f;
 #pragma unroll
-          for (int k = 0; k < S.moments; k += 8) {
+          for (int k = 0; k < N; k += 8) {
             const Pair& x = of[i][k / 8];
             const float d = x.x - mean[i];
-            squares[i] += x.y + d * d * float(units_of(k + g, U));
+            squares[i] += x.y + d * d * float(units_of(k + g, U, S.own));
           }
         }
         sum_over(squares, 4);

@@ -86,7 +86,7 @@ struct Shape {
   int chunks, kept;  // of a warp's depth, and those of them in registers
   int depth;         // of an operand's row
   int stride, low;   // words of an operand's row, and to its small part
-  int moments;       // forward: partial sums of a row
+  int sharing;       // forward: warps of a block that have units of a row
   // Bytes, in this order in shared memory.
   int operand, partial, matrix, box, shared;
 };
@@ -137,13 +137,14 @@ constexpr Shape forward_shape(int cell, int units, int blocks, int rows,
   s.depth = parts * s.chunks * chunk;
   s.partial = rows / kRows * s.warps * s.tiles * 4 * 32 * 4;
   if (cell == LSTM) {
-    s.moments = blocks * s.groups;
+    s.sharing = s.groups;
     // Moments; sums; h.
-    s.box = rows * (s.moments * 12 + (cluster ? 0 : s.padded * 4));
+    s.box = rows * (blocks * 12 + (cluster ? 0 : s.padded * 4));
   } else {
-    s.moments = blocks * s.groups * 2;
-    s.box = rows * (s.moments * 8 + (cluster ? 0 : s.padded * 4));  // sums; h
+    s.sharing = s.groups * 2;
+    s.box = rows * (blocks * 8 + (cluster ? 0 : s.padded * 4));  // sums; h
   }
+  s.partial += rows * s.sharing * 8;  // and what these warps add up
   return finished(s, kept, format, cluster);
 }
 
