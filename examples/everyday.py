@@ -29,7 +29,7 @@ import sys
 from common import ending, flags
 from common.errors import InputError
 from common.report import Panel
-from everyday_tasks import NAMES, PACKAGED, PADDED, TASKS
+from everyday_tasks import NAMES, PADDED, TASKS, load
 
 KINDS = ("lstm", "lnlstm", "gru", "lngru", "bnlstm")
 PERSONS = 8  # Every seed of the movements tests another person.
@@ -42,7 +42,7 @@ def parse(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     task = first.parse_known_args(argv)[0].task
     task = task if task in TASKS else "addition"  # Refused below.
-    epochs, batch_size, units, rate, examples = TASKS[task]
+    epochs, batch_size, units, rate, examples, _ = TASKS[task]
     presets = {
         "data": ("embedded", "embedded"),
         "task": (task, task),
@@ -80,11 +80,9 @@ def main(argv=None):
 
     import keras
     from common import report, runs
-    from common.datasets import practice, sequences
     from everyday_model import build_model, measured, outputs
 
-    module = practice if args.task in PACKAGED else sequences
-    whole = getattr(module, args.task)(args.examples)
+    whole = load(args.task, args.examples)
     for run in runs.of(args, examples=len(whole.held_out().x)):
         with run:
             data = whole.fold(run.seed)

@@ -20,7 +20,6 @@ Several processes share the runs:
 first 16, 32 or 64 points, as far as all tasks and kinds have them.
 """
 
-import dataclasses
 import functools
 import os
 import platform
@@ -30,6 +29,7 @@ import time
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import everyday_tasks
 from common import ending, files, flags
@@ -51,8 +51,7 @@ COLUMNS = (
 SMOKE = {"task": ("addition", "long_memory"), "points": 2}
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """A point; `forget_steps` is None for the usual biases."""
 
     point: int
@@ -62,8 +61,7 @@ class Settings:
     forget_steps: int | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """How a task is trained."""
 
     epochs: int
@@ -74,10 +72,9 @@ class Sizes:
 
 def sizes_of(task: str, smoke: bool) -> Sizes:
     """The sizes with which `everyday.py` trains, or small ones."""
-    epochs, batch_size, units, _, examples = everyday_tasks.TASKS[task]
-    if smoke:
-        return Sizes(2, 32, 8, 480)
-    return Sizes(epochs, batch_size, units, examples)
+    epochs, batch_size, units, _, examples, _ = everyday_tasks.TASKS[task]
+    usual = Sizes(epochs, batch_size, units, examples)
+    return Sizes(2, 32, 8, 480) if smoke else usual
 
 
 def settings_of(task: str, points: int) -> list[Settings]:
@@ -93,7 +90,7 @@ def settings_of(task: str, points: int) -> list[Settings]:
                 places, (RATES, SCALES, SCALES), strict=True
             )
         )
-        steps = everyday_tasks.MEMORY[task] if bias >= 0.5 else None
+        steps = everyday_tasks.TASKS[task][-1] if bias >= 0.5 else None
         found.append(Settings(point, rate, *scales, steps))
     return found
 
@@ -122,15 +119,6 @@ def mine(task: str, kind: str, process: tuple[int, int]) -> bool:
     return place % processes == number - 1
 
 
-@functools.cache
-def load(task: str, examples: int):
-    """The sequences of a task, as `everyday.py` reads them."""
-    from common.datasets import practice, sequences
-
-    module = practice if task in everyday_tasks.PACKAGED else sequences
-    return getattr(module, task)(examples)
-
-
 def machine() -> str:
     """The processor, and the kernels that run the layers."""
     from keras_ln import engine
@@ -146,20 +134,13 @@ def machine() -> str:
 
 def commit() -> str:
     """The commit of the code, and whether the code was changed since."""
-    root = Path(__file__).parents[1]
-    code = ["examples/*.py", "keras_ln"]
+    git = ["git", "-C", str(Path(__file__).parents[1])]
+    how = {"capture_output": True, "text": True, "check": True}
+    asked = "status --porcelain -- examples/*.py keras_ln"
     try:
         found, changed = (
-            subprocess.run(
-                ["git", "-C", str(root), *command],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout.strip()
-            for command in (
-                ("rev-parse", "HEAD"),
-                ("status", "--porcelain", "--", *code),
-            )
+            subprocess.run([*git, *words.split()], **how).stdout.strip()
+            for words in ("rev-parse HEAD", asked)
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
@@ -193,9 +174,9 @@ def search(args: Namespace, folder: Path, paths: Sequence[Path]) -> None:
         if mine(*run[1:], args.process) and (run[0].point, *run[1:]) not in done
     ]
     number, processes = args.process
-    path = folder / f"{_prefix(args)}-{number}-of-{processes}.csv"
+    path = folder / f"{args.prefix}-{number}-of-{processes}.csv"
     facts = {"machine": machine(), "commit": commit()}
-    trainer = search_model.Trainer()
+    trainer, load = search_model.Trainer(), functools.cache(everyday_tasks.load)
     began = time.monotonic()
     for count, (settings, task, kind) in enumerate(left, 1):
         start, spent = time.monotonic(), time.process_time()
@@ -203,7 +184,7 @@ def search(args: Namespace, folder: Path, paths: Sequence[Path]) -> None:
         data = load(task, sizes.examples).fold(settings.point)
         row = trainer.train(kind, task, data, sizes, settings)
         now = time.monotonic()
-        row |= {"task": task, "kind": kind, **dataclasses.asdict(settings)}
+        row |= {"task": task, "kind": kind, **settings._asdict()}
         spent = time.process_time() - spent
         append(path, row | {"cpu_seconds": round(spent, 2), **facts})
         hours = (now - began) / count * (len(left) - count) / 3600
@@ -214,10 +195,6 @@ def search(args: Namespace, folder: Path, paths: Sequence[Path]) -> None:
             flush=True,
         )
     print(f"The rows of this process are in {path}.")
-
-
-def _prefix(args: Namespace) -> str:
-    return "smoke" if args.smoke else "search"
 
 
 def _share(text: str) -> tuple[int, int]:
@@ -231,50 +208,29 @@ def _share(text: str) -> tuple[int, int]:
 def parse(argv: Sequence[str] | None) -> tuple[flags.Parser, Namespace]:
     """The parser, and the flags with their defaults."""
     parser = flags.Parser(f"{Path(__file__).stem}.py", __doc__)
-    for name, known in (("task", TASKS), ("kinds", KINDS)):
-        parser.add_argument(
-            f"--{name}",
-            nargs="+",
-            choices=known,
-            metavar=name.upper().rstrip("S"),
-            help=f"some of {', '.join(known)} (default: all)",
-        )
-    meaning = f"the first N points (default: {POINTS})"
-    flags.count("points", meaning).add_to(parser)
-    parser.add_argument(
-        "--process",
-        type=_share,
-        default=(1, 1),
-        metavar="I/N",
-        help="train the I-th of N parts, and others in other processes",
-    )
-    parser.add_argument(
-        "--output-dir",
-        type=Path,
-        default=Path(__file__).parent / "results" / "search",
-        metavar="DIR",
-        help="the folder of the rows (default: examples/results/search)",
-    )
-    parser.add_argument(
-        "--analyse",
-        action="store_true",
-        help="train nothing: print tables and draw figures",
-    )
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        help="small sizes, two tasks and points: to see that everything works",
-    )
+    add, folder = parser.add_argument, Path(__file__).parent / "results/search"
+    for name, known in (("--task", TASKS), ("--kinds", KINDS)):
+        some = f"some of {', '.join(known)} (default: all)"
+        add(name, nargs="+", choices=known, metavar="NAME", help=some)
+    count, first = flags.integer(1, POINTS), f"the first N (default: {POINTS})"
+    add("--points", type=count, metavar="N", help=first)
+    part = "train the I-th of N parts, others in other processes"
+    add("--process", type=_share, default=(1, 1), metavar="I/N", help=part)
+    where = "the folder of the rows (default: examples/results/search)"
+    add("--output-dir", type=Path, default=folder, metavar="DIR", help=where)
+    shown = "train nothing: print tables and draw figures"
+    add("--analyse", action="store_true", help=shown)
+    small = "small sizes, two tasks and points: to see that everything works"
+    add("--smoke", action="store_true", help=small)
     args = parser.parse_args(argv)
     usual = {"task": TASKS, "kinds": KINDS, "points": POINTS}
     for name, value in (usual | (SMOKE if args.smoke else {})).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
+    args.prefix = "smoke" if args.smoke else "search"
     # In the order of the study, and once each.
     args.task = [task for task in TASKS if task in args.task]
     args.kinds = [kind for kind in KINDS if kind in args.kinds]
-    if args.points > POINTS:
-        parser.error(f"--points: expected at most {POINTS}: {args.points}")
     return parser, args
 
 
@@ -284,11 +240,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = args.output_dir
     try:
         files.check_folder(folder)
-        paths = sorted(folder.glob(f"{_prefix(args)}-*-of-*.csv"))
+        paths = sorted(folder.glob(f"{args.prefix}-*-of-*.csv"))
         if args.analyse:
             import search_analysis
 
-            search_analysis.report(paths, args.task, args.kinds, folder)
+            rows = search_analysis.read(paths)
+            found = search_analysis.study(rows, args.task, args.kinds)
+            search_analysis.report(found, folder)
         else:
             # More threads of XLA would add in another order.
             os.environ["NPROC"] = "1"

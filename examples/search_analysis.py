@@ -9,6 +9,7 @@ Letters: T tasks, K kinds, N points.
 """
 
 import csv
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +25,8 @@ PREFIXES = (64, 32, 16)
 # The points of a study, if a quarter of all are as many.
 STUDY = 8
 BAND, LEVEL = 0.05, 0.95
-PAIRS = (
-    ("lnlstm", "lstm"),
-    ("lnlstm", "lstm_ln_outside"),
-    ("lngru", "gru"),
-    ("lngru", "gru_ln_outside"),
-)
+PAIRS = (("lnlstm", "lstm"), ("lnlstm", "lstm_ln_outside"))
+PAIRS += (("lngru", "gru"), ("lngru", "gru_ln_outside"))
 SETTINGS = ("learning_rate", "input_scale", "recurrent_scale")
 _WORDS = ("task", "kind", "machine", "commit")
 
@@ -49,11 +46,7 @@ class Study(NamedTuple):
 
 
 def read(paths: Sequence[Path]) -> Rows:
-    """All whole rows by point, task and kind.
-
-    Raises:
-        InputError: for a file with something else, or two results of one run.
-    """
+    """All whole rows by point, task and kind; a run has one result."""
     found: dict[tuple[int, str, str], dict[str, Any]] = {}
     for path in paths:
         text = path.read_text("utf-8")
@@ -79,11 +72,7 @@ def read(paths: Sequence[Path]) -> Rows:
 
 
 def study(rows: Rows, tasks: Sequence[str], kinds: Sequence[str]) -> Study:
-    """The first 64, 32 or 16 points, if all tasks and kinds have them.
-
-    Raises:
-        InputError: if they do not.
-    """
+    """The first 64, 32 or 16 points, which all tasks and kinds need."""
     whole = 0
     while all((whole, task, kind) in rows for task in tasks for kind in kinds):
         whole += 1
@@ -94,16 +83,13 @@ def study(rows: Rows, tasks: Sequence[str], kinds: Sequence[str]) -> Study:
             f"{', '.join(tasks)} and {', '.join(kinds)}; found {whole}"
         )
     names = [n for n in rows[0, tasks[0], kinds[0]] if n not in _WORDS]
-    columns = {
-        name: np.array(
-            [
-                [[rows[p, t, k][name] for p in range(count)] for k in kinds]
-                for t in tasks
-            ]
-        )
-        for name in names
-    }
-    return Study(tasks, kinds, columns)
+
+    def column(name):
+        places = itertools.product(tasks, kinds, range(count))
+        values = [rows[p, task, kind][name] for task, kind, p in places]
+        return np.reshape(values, (len(tasks), len(kinds), count))
+
+    return Study(tasks, kinds, {name: column(name) for name in names})
 
 
 def expected_best(
@@ -186,36 +172,18 @@ def pairs(found: Study) -> list[dict[str, Any]]:
         kept = [studies(*own) for own in both]
         for n, task in enumerate(found.tasks):
             low, high = bounds[:, n]
-            rows.append(
-                {
-                    "task": task,
-                    "kind": kind,
-                    "rival": rival,
-                    "k": k,
-                    "loss": ours[n],
-                    "rival's loss": theirs[n],
-                    "log ratio": ratios[n],
-                    "from": low,
-                    "to": high,
-                    "chance of a point": chance(both[0][1][n], both[1][1][n]),
-                    "studies of 8": len(kept[0][n]),
-                    "won": int((kept[0][n] < kept[1][n]).sum()),
-                }
-            )
+            row = {"task": task, "kind": kind, "rival": rival, "k": k}
+            row |= {"loss": ours[n], "rival's loss": theirs[n]}
+            row |= {"log ratio": ratios[n], "from": low, "to": high}
+            row["chance of a point"] = chance(both[0][1][n], both[1][1][n])
+            row["studies of 8"] = len(kept[0][n])
+            row["won"] = int((kept[0][n] < kept[1][n]).sum())
+            rows.append(row)
         if len(found.tasks) > 1:
             mean, low, high = over_tasks(ratios)
-            rows.append(
-                {
-                    **dict.fromkeys(rows[-1], ""),
-                    "task": "all",
-                    "kind": kind,
-                    "rival": rival,
-                    "k": k,
-                    "log ratio": mean,
-                    "from": low,
-                    "to": high,
-                }
-            )
+            row = {"task": "all", "kind": kind, "rival": rival, "k": k}
+            row |= {"log ratio": mean, "from": low, "to": high}
+            rows.append(dict.fromkeys(rows[-1], "") | row)
     return rows
 
 
@@ -234,18 +202,11 @@ def best(found: Study) -> list[dict[str, Any]]:
         low, high = interval(resampled(*own, most), axis=1)
         for n, kind in enumerate(found.kinds):
             diverged = int(found.columns["diverged"][t, n].sum())
-            rows += [
-                {
-                    "task": task,
-                    "kind": kind,
-                    "k": k + 1,
-                    **{name: own[t, n, k] for name, own in values.items()},
-                    "from": low[n, k],
-                    "to": high[n, k],
-                    "diverged": diverged,
-                }
-                for k in range(most)
-            ]
+            for k in range(most):
+                row = {"task": task, "kind": kind, "k": k + 1}
+                row |= {name: own[t, n, k] for name, own in values.items()}
+                row |= {"from": low[n, k], "to": high[n, k]}
+                rows.append(row | {"diverged": diverged})
     return rows
 
 
@@ -278,14 +239,8 @@ def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return said
 
 
-def report(
-    paths: Sequence[Path],
-    tasks: Sequence[str],
-    kinds: Sequence[str],
-    folder: Path,
-) -> None:
+def report(found: Study, folder: Path) -> None:
     """Prints tables and sentences, and writes tables and figures."""
-    found = study(read(paths), tasks, kinds)
     count = found.columns["test_loss"].shape[-1]
     compared, curves = pairs(found), best(found)
     print(f"The first {count} points; a lower log ratio favours the kind.\n")

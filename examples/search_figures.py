@@ -4,47 +4,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from common import plotting
 from matplotlib import pyplot as plt
 from matplotlib import ticker
-from matplotlib.lines import Line2D
 from search_analysis import BAND, SETTINGS, STUDY, Study
 
-matplotlib.use("Agg")
-
-# Okabe and Ito's colours, with dashes and markers for figures without colours.
-PLAIN = {"color": "#000000", "linestyle": "-", "marker": "s"}
-OUTSIDE = {"color": "#D55E00", "linestyle": "--", "marker": "o"}
-INSIDE = {"color": "#0072B2", "linestyle": "-.", "marker": "d"}
 CELLS = {
     "LSTM": ("lstm", "lstm_ln_outside", "lnlstm"),
     "GRU": ("gru", "gru_ln_outside", "lngru"),
 }
 STYLES = {
-    kind: style
+    kind: plotting.style_of(style)
     for kinds in CELLS.values()
-    for kind, style in zip(kinds, (PLAIN, OUTSIDE, INSIDE), strict=True)
+    for kind, style in zip(kinds, ("none", "outside", "layer"), strict=True)
 }
+SMALL = {"frameon": False, "fontsize": "small"}
 # The share of a task's runs that are its best.
 GOOD = 0.25
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
 def _grid(rows: int, columns: int, width: float, height: float) -> Any:
-    return plt.subplots(
-        rows,
-        columns,
-        figsize=(width * columns, height * rows),
-        layout="constrained",
-        squeeze=False,
-    )
+    how = {"layout": "constrained", "squeeze": False}
+    size = (width * columns, height * rows)
+    return plt.subplots(rows, columns, figsize=size, **how)
 
 
 def _logarithmic(axis: Any, marks: Sequence[float]) -> None:
@@ -81,22 +66,12 @@ def forest(rows: Rows, path: Path) -> None:
         axis.set_ylim(len(tasks) - 0.5, -0.5)
         axis.set_title(f"LN{cell}")
         axis.set_xlabel("test loss, as a ratio to its rival's")
-        handles = [
-            Line2D([], [], **STYLES[kind] | {"linestyle": "-"}, label=label)
-            for kind, label in zip(
-                kinds,
-                (f"against {cell}", "against LayerNormalization outside"),
-                strict=False,
-            )
-        ]
-        axis.legend(
-            handles=handles,
-            frameon=False,
-            fontsize="small",
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.12),
-        )
-    _save(figure, path)
+        labels = f"against {cell}", "against LayerNormalization outside"
+        for kind, label in zip(kinds, labels, strict=False):
+            axis.plot([], [], **STYLES[kind] | {"linestyle": "-"}, label=label)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
+        axis.legend(**SMALL, **below)
+    plotting.save(figure, path)
 
 
 def best_of_k(rows: Rows, path: Path) -> None:
@@ -121,9 +96,9 @@ def best_of_k(rows: Rows, path: Path) -> None:
             axis.set_title(f"{task}, {cell}", fontsize="medium")
             axis.set_xlabel("points tried, k")
             if axis.lines:
-                axis.legend(frameon=False, fontsize="small")
+                axis.legend(**SMALL)
         line[0].set_ylabel("test loss")
-    _save(figure, path)
+    plotting.save(figure, path)
 
 
 def where(found: Study, path: Path) -> None:
@@ -140,23 +115,16 @@ def where(found: Study, path: Path) -> None:
             if kind not in found.kinds:
                 continue
             own = good[:, found.kinds.index(kind)]
+            style = {"label": kind, **STYLES[kind]}
             for axis, name in zip(line, SETTINGS, strict=False):
                 values = found.of(kind, name)[0]
                 parts = np.argsort(values).reshape(-1, STUDY)
-                axis.plot(
-                    [np.exp(np.log(values[part]).mean()) for part in parts],
-                    [own[:, part].mean() for part in parts],
-                    label=kind,
-                    markersize=4,
-                    **STYLES[kind],
-                )
+                x = [np.exp(np.log(values[part]).mean()) for part in parts]
+                y = [own[:, part].mean() for part in parts]
+                axis.plot(x, y, markersize=4, **style)
             long = np.isfinite(found.of(kind, "forget_steps")[0])
-            line[-1].plot(
-                [0, 1],
-                [own[:, ~long].mean(), own[:, long].mean()],
-                label=kind,
-                **STYLES[kind],
-            )
+            shares = [own[:, ~long].mean(), own[:, long].mean()]
+            line[-1].plot([0, 1], shares, **style)
         for axis, name in zip(line, (*SETTINGS, "biases"), strict=True):
             axis.set_ylim(0, 1)
             axis.set_xlabel(name.replace("_", " "))
@@ -167,8 +135,8 @@ def where(found: Study, path: Path) -> None:
         line[-1].set_xlim(-0.5, 1.5)
         line[0].set_ylabel(f"{cell}: share among the best", fontsize="small")
         if line[0].lines:
-            line[0].legend(frameon=False, fontsize="small")
-    _save(figure, path)
+            line[0].legend(**SMALL)
+    plotting.save(figure, path)
 
 
 def draw(found: Study, compared: Rows, curves: Rows, folder: Path) -> None:

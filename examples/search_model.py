@@ -7,13 +7,14 @@ Letters: N examples.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import everyday_model
 import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from common import recurrent
 from common.datasets import plain_text
 from keras import layers, ops
 
@@ -31,27 +32,6 @@ PLAIN = ("kernel", "recurrent_kernel")
 NORMALIZED = ("kernel_gamma", "recurrent_gamma")
 
 
-class Part(NamedTuple):
-    """Inputs and targets, (N, ...) each."""
-
-    x: Any
-    y: Any
-
-
-def biases(name: str, units: int, steps: int | None) -> dict[str, Any]:
-    """A layer's arguments that let its units remember for up to `steps`."""
-    if steps is None:
-        return {}
-    if name == "gru":
-        own, cell = {}, "gru"
-    elif name == "lngru":
-        own, cell = {"use_bias": True}, "lngru"
-    else:
-        own, cell = {"unit_forget_bias": False}, "lstm"
-    bias = keras_ln.LogUniformForgetBias(units, steps, cell)
-    return {"bias_initializer": bias, **own}
-
-
 def build_model(
     kind: str, task: str, data: Any, units: int, settings: Any
 ) -> keras.Model:
@@ -65,13 +45,13 @@ def build_model(
         units: the size of recurrent layers.
         settings: `input_scale` and `recurrent_scale`, which multiply the
             initial matrices of a layer of Keras, or the initial gains of a
-            normalised layer; `forget_steps`, as in `biases`.
+            normalised layer; `forget_steps`, as in `recurrent.biases`.
     """
-    name = kind.removesuffix(OUTSIDE)
+    cls = LAYERS[kind.removesuffix(OUTSIDE)]
 
     def layer(**kwargs):
-        own = biases(name, units, settings.forget_steps)
-        return LAYERS[name](units, **own, **kwargs)
+        own = recurrent.biases(cls, units, settings.forget_steps)
+        return cls(units, **own, **kwargs)
 
     model = everyday_model.build_model(
         units=units,
@@ -83,7 +63,7 @@ def build_model(
         outside=kind.endswith(OUTSIDE),
     )
     scales = (settings.input_scale, settings.recurrent_scale)
-    plain = LAYERS[name].__module__.startswith("keras.")
+    plain = cls.__module__.startswith("keras.")
     for part in model.layers:
         if isinstance(part, layers.RNN):
             names = PLAIN if plain else NORMALIZED
@@ -204,7 +184,7 @@ class Trainer:
         """
         learnt = data.held_out()
         train, *judged = (
-            Part(jnp.asarray(x), jnp.asarray(y))
+            (jnp.asarray(x), jnp.asarray(y))
             for x, y in (
                 (learnt.x, learnt.y),
                 (learnt.test_x, learnt.test_y),
@@ -218,11 +198,15 @@ class Trainer:
             self.programs[shape] = Program(model, task, data)
         program = self.programs[shape]
         outputs = model.outputs[0].shape[-1]
-        constant = best_constant(task, learnt.y, outputs)
-        floor = [self._of_constant(program, constant, y) for _, y in judged]
+        constant = np.float32(best_constant(task, learnt.y, outputs))
+        floor = []
+        for _, y in judged:
+            shape = y.shape if y.dtype.kind == "f" else (*y.shape, outputs)
+            same = jnp.broadcast_to(constant, shape)
+            floor.append(tuple(map(float, program.judge(y, same))))
 
         state = program.start(model)
-        updates = len(train.x) // sizes.batch_size
+        updates = len(learnt.x) // sizes.batch_size
         steps = np.arange(sizes.epochs * updates) / (sizes.epochs * updates)
         rates = np.float32(
             settings.learning_rate * (1 + np.cos(np.pi * steps)) / 2
@@ -230,7 +214,7 @@ class Trainer:
         best, best_epoch, way = floor, 0, []
         for epoch in range(sizes.epochs):
             random = np.random.default_rng((settings.point, epoch))
-            batches = random.permutation(len(train.x)).astype(np.int32)
+            batches = random.permutation(len(learnt.x)).astype(np.int32)
             batches = batches[: updates * sizes.batch_size]
             batches = batches.reshape(updates, sizes.batch_size)
             state, loss, found = program.epoch(
@@ -252,9 +236,3 @@ class Trainer:
             "on_the_way": float(np.mean(way)) if way else test,
             "diverged": int(not way),
         }
-
-    @staticmethod
-    def _of_constant(program, constant, y):
-        shape = y.shape if y.dtype.kind == "f" else (*y.shape, len(constant))
-        outputs = jnp.broadcast_to(np.float32(constant), shape)
-        return tuple(map(float, program.judge(y, outputs)))

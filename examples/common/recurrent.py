@@ -27,9 +27,11 @@ def biases(cls: Any, units: int, steps: int | None) -> dict[str, Any]:
     """
     if steps is None:
         return {}
-    gru = issubclass(cls, (keras_ln.LNGRU, keras_ln.LNGRUCell))
-    cell = "lngru" if gru else "lstm"
-    own = {"use_bias": True} if gru else {"unit_forget_bias": False}
+    cell, own = "lstm", {"unit_forget_bias": False}
+    if issubclass(cls, keras.layers.GRU):
+        cell, own = "gru", {}
+    elif issubclass(cls, (keras_ln.LNGRU, keras_ln.LNGRUCell)):
+        cell, own = "lngru", {"use_bias": True}
     bias = keras_ln.LogUniformForgetBias(units, steps, cell)
     return {"bias_initializer": bias, **own}
 

@@ -5,17 +5,12 @@ import everyday_model
 import keras
 import numpy as np
 import pytest
-from common.datasets import plain_text, practice, sequences
-from everyday_tasks import TASKS
+from common.datasets import plain_text
+from everyday_tasks import TASKS, load
 from scipy import special
 from scripts import refusal
 
 import keras_ln
-
-
-def _data(task, count=480):
-    module = practice if task in script.PACKAGED else sequences
-    return getattr(module, task)(count)
 
 
 def _model(task, data, norm, **options):
@@ -40,7 +35,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_kind_has_its_layer(task, packaged):
-    data = _data(task)
+    data = load(task, 480)
     kinds = [*LAYERS][: -1 if task in script.PADDED else None]
     assert script.parse(["--task", task, "--compare"]).varied["norm"] == kinds
     for norm in kinds:
@@ -77,7 +72,7 @@ def test_every_kind_has_its_layer(task, packaged):
 @pytest.mark.parametrize("task", ["spelling", "movements", "chorales"])
 def test_padding_of_practice_changes_nothing(task, packaged):
     """Neither outputs nor losses nor measures, whatever stands in padding."""
-    data = _data(task).fold(0)
+    data = load(task, 480).fold(0)
     model = _model(task, data, "lngru")
     x, y = data.x[:8], data.y[:8]
     there = {

@@ -77,7 +77,7 @@ def test_a_row_is_whole_or_absent(tmp_path):
     "flags, said",
     [
         ("--process 3/2", "expected I/N, 1 to N of N, received '3/2'"),
-        ("--points 65", "--points: expected at most 64: 65"),
+        ("--points 65", "of at least 1 and at most 64, received '65'"),
         ("--analyse", "first 16 points for addition"),
     ],
 )
@@ -97,7 +97,7 @@ def _simulated(points, effects, seed=0, spread=0.5):
         own = effects[kind] + shared + 0.3 * random.normal(size=points)
         for point, loss in enumerate(np.exp(own)):
             rows[point, task, kind] = {
-                **vars(settings[point]),
+                **settings[point]._asdict(),
                 "forget_steps": settings[point].forget_steps or np.nan,
                 "test_loss": loss,
                 "validation_loss": loss * np.exp(0.05 * random.normal()),
