@@ -13,8 +13,6 @@ The paper's claim: layer normalisation trains faster than all the others and
 ends with the lowest validation error.
 """
 
-from pathlib import Path
-
 from common import ending, flags
 from common.report import Panel
 
@@ -55,7 +53,6 @@ COLUMNS = {
 
 
 def main(argv=None):
-    """Trains, evaluates and draws."""
     args = flags.parse(
         *(__file__, __doc__, KINDS, PRESETS, argv),
         own=FLAGS,
@@ -102,10 +99,10 @@ def main(argv=None):
             found = {"train_nll": run.last["loss"], "validation_nll": loss}
             found["validation_error_percent"] = 100 * (1 - accuracy)
             run.finish(found | {"best_validation_error_percent": 100 * best})
-    names = {"embedded": "King James Bible"}
+    source = report.source(args.data, embedded="King James Bible")
     title = (
-        f"{names.get(args.data, Path(args.data).name)}, {len(answers):,} "
-        f"training questions, passages of {passages.shape[1]} words"
+        f"{source}, {len(answers):,} training questions, passages of "
+        f"{passages.shape[1]} words"
     )
     return report.draw(
         *(args, PANELS, COLUMNS, title), race=ERROR, progress="updates"

@@ -106,18 +106,13 @@ class Attention(layers.Layer):
         )
 
     def _norm(self, name, start, momentum):
+        how = {"momentum": momentum, "gamma_initializer": start}
+        how |= {"name": f"{name}_norm", "dtype": "float32"}
         cls = keras_ln.BatchNormalization
-        kwargs = {}
         if name == "passage":
-            cls, kwargs = keras_ln.RecurrentBatchNorm, {"sequence_wise": True}
-        return cls(
-            momentum=momentum,
-            gamma_initializer=start,
-            center=name in SHIFTED,
-            name=f"{name}_norm",
-            dtype="float32",
-            **kwargs,
-        )
+            cls = keras_ln.RecurrentBatchNorm
+            how["sequence_wise"] = True
+        return cls(center=name in SHIFTED, **how)
 
     def build(self, passage_shape, query_shape):
         # All have U numbers.
@@ -187,18 +182,13 @@ def build_model(
         query_length: the words of the longest query.
         vocabulary: the number of words and markers, with the padding 0.
     """
-    embed = layers.Embedding(
-        vocabulary,
-        units,
-        embeddings_initializer=recurrent.words(spread),
-        name="embedding",
-    )
+    start = recurrent.words(spread)
+    embed = layers.Embedding(vocabulary, units, start, name="embedding")
     drop = layers.Dropout(dropout, seed=seed)
 
     cls, own = keras_ln.LNLSTM, {}
     if uses_batches(norm):
         cls, own = keras_ln.BNLSTM, {"momentum": momentum}
-
     # A seed for each initial state: equal seeds would give equal noise.
     noise = iter((seed + 2, seed + 3))
 

@@ -7,7 +7,6 @@ and the network run in one compiled scan.
 
 import functools
 import math
-from argparse import Namespace
 from pathlib import Path
 
 from common import ending, files, report, studies
@@ -76,36 +75,14 @@ def train(memory, seed, updates, environments, steps, units) -> list[float]:
 def draw(lengths: dict[str, list[float]], updates: int, path: Path) -> None:
     """The lengths of episodes over the updates."""
     from common import plotting
-    from matplotlib import pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-    for (kind, values), style in zip(
-        lengths.items(), ("layer", "none"), strict=True
-    ):
-        axis.plot(ends(updates), values, label=kind, **plotting.style_of(style))
+    figure, ((axis,),) = plotting.grid(1, 1, (6, 4))
+    styles = map(plotting.style_of, ("layer", "none"))
+    for (kind, values), style in zip(lengths.items(), styles, strict=True):
+        axis.plot(ends(updates), values, label=kind, **style)
     axis.set(xlabel="update", ylabel="steps per episode")
     axis.legend(frameon=False)
     plotting.save(figure, path)
-
-
-def measure(args: Namespace, folder: Path) -> None:
-    """Prints and writes the tables, and draws the figure."""
-    sizes = {name: vars(args)[name] for name in SIZES}
-    lengths = {k: train(has, args.seed, **sizes) for k, has in KINDS.items()}
-    files.write_csv(
-        folder / "lengths.csv",
-        [
-            {"policy": kind, "updates": end, "steps": value}
-            for kind, values in lengths.items()
-            for end, value in zip(ends(args.updates), values, strict=True)
-        ],
-    )
-    report.show_and_write(
-        folder / "episodes.csv",
-        ["policy", "steps per episode at first", "at the end"],
-        [(kind, own[0], own[-1]) for kind, own in lengths.items()],
-    )
-    draw(lengths, args.updates, folder / "figure.png")
 
 
 SIZES = {
@@ -117,10 +94,20 @@ SIZES = {
 
 
 def main(argv=None):
-    """Measures, draws and writes."""
     args = studies.parse(__file__, __doc__, SIZES, argv, backend="jax")
+    sizes = {name: vars(args)[name] for name in SIZES}
     with studies.folder(args) as folder:
-        measure(args, folder)
+        found = {k: train(has, args.seed, **sizes) for k, has in KINDS.items()}
+        curves = [
+            {"policy": kind, "updates": end, "steps": value}
+            for kind, values in found.items()
+            for end, value in zip(ends(args.updates), values, strict=True)
+        ]
+        files.write_csv(folder / "lengths.csv", curves)
+        heading = ["policy", "steps per episode at first", "at the end"]
+        rows = [(kind, own[0], own[-1]) for kind, own in found.items()]
+        report.show_and_write(folder / "episodes.csv", heading, rows)
+        draw(found, args.updates, folder / "figure.png")
     return 0
 
 

@@ -29,16 +29,12 @@ PRESETS = {  # quick, paper, --smoke
     "examples": (None, None, 512),
 }
 TRAINING = Panel("training NLL (nats)", "loss", log=True)
-PANELS = (
-    TRAINING,
-    Panel("validation NLL (nats)", "val_loss", log=True),
-)
+PANELS = (TRAINING, Panel("validation NLL (nats)", "val_loss", log=True))
 COLUMNS = {"training NLL": "train_nll", "test NLL": "test_nll"}
 COLUMNS["test error (%)"] = "test_error_percent"
 
 
 def main(argv=None):
-    """Trains, evaluates and draws."""
     args = flags.parse(
         *(__file__, __doc__, KINDS, PRESETS, argv),
         own=flags.images("cifar10", "mnist", "fashion_mnist"),

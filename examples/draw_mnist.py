@@ -48,7 +48,6 @@ SAMPLES = 8  # Digits that the trained model draws.
 
 
 def main(argv=None):
-    """Trains, evaluates and draws."""
     args = flags.parse(*(__file__, __doc__, KINDS, PRESETS, argv), own=FLAGS)
 
     import keras
@@ -68,11 +67,8 @@ def main(argv=None):
                 *(run.seed, run.forget_steps),
             )
             # The model adds the divergence: the loss is the bound in nats.
-            model.compile(
-                keras.optimizers.Adam(run.learning_rate),
-                pixel_nll,
-                **run.speed,
-            )
+            adam = keras.optimizers.Adam(run.learning_rate)
+            model.compile(adam, pixel_nll, **run.speed)
             model.fit(
                 run.batches(train, train),
                 steps_per_epoch=run.steps,

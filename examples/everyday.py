@@ -75,7 +75,6 @@ def parse(argv=None):
 
 
 def main(argv=None):
-    """Trains, evaluates and draws."""
     args = parse(argv)
 
     import keras

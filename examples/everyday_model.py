@@ -157,12 +157,8 @@ def build_model(
             x = layers.Masking()(x)
     else:
         inputs = keras.Input((steps,), dtype="int32")
-        embed = layers.Embedding(
-            tokens,
-            max(1, units // 2),
-            embeddings_initializer=recurrent.words(),
-            mask_zero=task == "verses",
-        )
+        vectors = (tokens, max(1, units // 2), recurrent.words())
+        embed = layers.Embedding(*vectors, mask_zero=task == "verses")
         if task == "spelling":
             word, before = inputs[:, :-WRITTEN], inputs[:, -WRITTEN:]
             read, there = (

@@ -10,8 +10,6 @@ The paper's claim: both end at about the same negative log-likelihood, and layer
 normalisation gets there sooner.
 """
 
-from pathlib import Path
-
 from common import ending, flags
 from common.errors import InputError
 from common.report import Panel
@@ -42,11 +40,9 @@ FLAGS = (
 NLL = Panel("validation NLL (nats per point)", "val_nll")
 PANELS = (Panel("training NLL (nats per point)", "nll"), NLL)
 COLUMNS = {"training NLL": "train_nll", "test NLL": "test_nll"}
-NAMES = {"embedded": "stroke fonts", "tfds": "IAM-OnDB"}
 
 
 def main(argv=None):
-    """Trains, evaluates and draws."""
     args = flags.parse(*(__file__, __doc__, KINDS, PRESETS, argv), own=FLAGS)
 
     import handwriting_generation_model as parts
@@ -103,8 +99,8 @@ def main(argv=None):
             )
             plotting.handwriting(ways, run.text, run.folder / "samples.png")
             run.finish({"train_nll": run.last["nll"], "test_nll": found})
-    name = NAMES.get(args.data, Path(args.data).name)
-    title = f"{name}, {count:,} training lines"
+    source = report.source(args.data, embedded="stroke fonts")
+    title = f"{source}, {count:,} training lines"
     return report.draw(args, PANELS, COLUMNS, title, race=NLL)
 
 

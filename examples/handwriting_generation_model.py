@@ -214,16 +214,10 @@ def write(
 
 
 def _step(window, cells, density, *inputs: np.ndarray) -> list:
-    """One step of all layers.
+    """One step: the density's parameters, window's weights, and new states.
 
-    Args:
-        window, cells, density: the layers.
-        inputs: the last point (B, 3), one-hot characters (B, C, S), the
-            window's states (4) and the other cells' h and c.
-
-    Returns:
-        The density's parameters (B, N), the window's weights (B, C + 1) and the
-        new states.
+    `inputs` are the last point (B, 3), one-hot characters (B, C, S), the
+    window's states (4) and the other cells' h and c.
     """
     point, text, *states = map(ops.convert_to_tensor, inputs)
     _, new = window(point, [*states[:4], text])

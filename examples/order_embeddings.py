@@ -15,8 +15,6 @@ The paper's claim: layer normalisation reaches its best validation recall in
     without                      37.8  73.6  85.7  7.9
 """
 
-from pathlib import Path
-
 from common import ending, flags
 from common.errors import InputError
 from common.report import Panel
@@ -57,7 +55,6 @@ COLUMNS = {
 
 
 def main(argv=None):
-    """Trains, evaluates and draws."""
     args = flags.parse(*(__file__, __doc__, KINDS, PRESETS, argv), own=FLAGS)
 
     import keras
@@ -89,23 +86,19 @@ def main(argv=None):
             run.write_words(data.vocabulary)
             similarity = parts.similarity_of(run.norm)
             how = (similarity, run.fold, data.growing)
+            recall = keras.metrics.MeanMetricWrapper(
+                parts.batch_recall, "batch_recall", similarity=similarity
+            )
             model.compile(
                 # Every gradient is clipped separately.
                 keras.optimizers.Adam(run.learning_rate, clipnorm=2.0),
                 parts.ContrastiveLoss(similarity, run.margin),
-                metrics=[
-                    keras.metrics.MeanMetricWrapper(
-                        parts.batch_recall,
-                        "batch_recall",
-                        similarity=similarity,
-                    )
-                ],
+                metrics=[recall],
                 **run.speed,
             )
+            batches = data.train.batches(run.batch_size, run.seed, run.first)
             model.fit(
-                runs.feed(
-                    data.train.batches(run.batch_size, run.seed, run.first)
-                ),
+                runs.feed(batches),
                 steps_per_epoch=run.steps,
                 shuffle=False,
                 epochs=run.epochs,
@@ -128,11 +121,8 @@ def main(argv=None):
     columns = dict(COLUMNS)
     if data.growing:
         columns["order accuracy (%)"] = "order_accuracy"
-    names = {"embedded": "generated scenes", "tfds": "COCO"}
-    title = (
-        f"{names.get(args.data, Path(args.data).name)}, {count:,} training "
-        f"images, searched among {args.fold:,}"
-    )
+    source = report.source(args.data, embedded="generated scenes")
+    title = f"{source}, {count:,} images, searched among {args.fold:,}"
     return report.draw(
         *(args, PANELS, columns, title), race=LACK, progress="updates"
     )

@@ -125,13 +125,9 @@ def build_model(
     uniform = recurrent.uniform()
     words = keras.Input((steps,), dtype="int32", name="words")
     pictures = keras.Input((features,), name="features")
-    x = layers.Embedding(
-        vocabulary,
-        word_units,
-        embeddings_initializer=recurrent.words(word_scale),
-        mask_zero=True,
-        name="embedding",
-    )(words)
+    how = {"mask_zero": True, "name": "embedding"}
+    start = recurrent.words(word_scale)
+    x = layers.Embedding(vocabulary, word_units, start, **how)(words)
     gru = recurrent.gru(norm, units, gain, name="sentence_encoder")
     sentence = gru(x)
     recurrent.make_orthogonal(gru)

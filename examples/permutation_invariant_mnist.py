@@ -31,7 +31,6 @@ COLUMNS["test error (%)"] = "test_error_percent"
 
 
 def main(argv=None):
-    """Trains, evaluates and draws."""
     args = flags.parse(
         *(__file__, __doc__, KINDS, PRESETS, argv),
         own=flags.images("mnist", "fashion_mnist"),

@@ -62,13 +62,12 @@ def draw(found: dict, path: Path) -> None:
     """States and gradients of the first and the last kind of cell."""
     import numpy as np
     from common import plotting
-    from matplotlib import pyplot as plt
 
     # Dashes are for kinds, colours for scales.
     dashes = {"plain": "-", "layer": "-."}
     cells, names = (CELLS[0], CELLS[-1]), ("state", "gradient")
-    how = {"sharex": True, "sharey": "row", "layout": "constrained"}
-    figure, axes = plt.subplots(2, 2, figsize=(9, 6.5), **how)
+    how = {"sharex": True, "sharey": "row"}
+    figure, axes = plotting.grid(2, 2, (9, 6.5), **how)
     for (cell, kind, scale), sizes in found.items():
         if cell not in cells:
             continue
@@ -101,43 +100,31 @@ def measure(args: Namespace, folder: Path) -> None:
     x = rng.normal(size=(args.batch_size, args.steps, FEATURES))
     x = x.astype("float32")
     found, rows = {}, []
-    for cell in CELLS:
-        for kind in KINDS:
-            for scale in SCALES:
-                layer = build_model(cell, kind, scale, args.units, args.seed)
-                sizes = hidden_dynamics(layer, x, seed=args.seed)
-                found[cell, kind, scale] = sizes
-                # The second half has forgotten the start.
-                half = slice(args.steps // 2, None)
-                means = (sizes.state[half], sizes.summed_inputs[half])
-                means = (float(values.mean()) for values in means)
-                growing = growth(sizes.gradient)
-                rows.append((cell, kind, scale, *means, growing))
-    report.show_and_write(
-        folder / "dynamics.csv",
-        ["cell", "kind", "scale", "state", "summed inputs", "gradient factor"],
-        rows,
-    )
-    files.write_csv(
-        folder / "curves.csv",
-        [
-            {"cell": cell, "kind": kind, "scale": scale, "step": t + 1}
-            | {name: float(getattr(sizes, name)[t]) for name in QUANTITIES}
-            for (cell, kind, scale), sizes in found.items()
-            for t in range(args.steps)
-        ],
-    )
-    report.show_and_write(
-        folder / "spread.csv",
-        ["cell", "kind", "state", "gradient factor"],
-        [
-            (
-                *of,
-                *(spread([r[k] for r in rows if r[:2] == of]) for k in (3, 5)),
-            )
-            for of in itertools.product(CELLS, KINDS)
-        ],
-    )
+    for cell, kind, scale in itertools.product(CELLS, KINDS, SCALES):
+        layer = build_model(cell, kind, scale, args.units, args.seed)
+        sizes = hidden_dynamics(layer, x, seed=args.seed)
+        found[cell, kind, scale] = sizes
+        # The second half has forgotten the start.
+        half = slice(args.steps // 2, None)
+        means = (sizes.state[half], sizes.summed_inputs[half])
+        means = (float(values.mean()) for values in means)
+        rows.append((cell, kind, scale, *means, growth(sizes.gradient)))
+    heading = ["cell", "kind", "scale", "state", "summed inputs"]
+    heading.append("gradient factor")
+    report.show_and_write(folder / "dynamics.csv", heading, rows)
+    curves = [
+        {"cell": cell, "kind": kind, "scale": scale, "step": t + 1}
+        | {name: float(getattr(sizes, name)[t]) for name in QUANTITIES}
+        for (cell, kind, scale), sizes in found.items()
+        for t in range(args.steps)
+    ]
+    files.write_csv(folder / "curves.csv", curves)
+    spreads = []
+    for of in itertools.product(CELLS, KINDS):
+        own = [row for row in rows if row[:2] == of]
+        spreads.append((*of, *(spread([r[k] for r in own]) for k in (3, 5))))
+    heading = ["cell", "kind", "state", "gradient factor"]
+    report.show_and_write(folder / "spread.csv", heading, spreads)
     draw(found, folder / "figure.png")
 
 
@@ -149,7 +136,6 @@ SIZES = {
 
 
 def main(argv=None):
-    """Measures, draws and writes."""
     # A rate of growth needs two steps. A normalised layer of one unit has no
     # variance, and no gradient.
     args = studies.parse(

@@ -87,7 +87,6 @@ def show(path: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
     parser = flags.Parser("results.py", __doc__)
     what = {"type": flags.name, "nargs": "*", "metavar": "NAME"}
     parser.add_argument(

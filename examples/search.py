@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import everyday_tasks
 from common import ending, files, flags
-from common.errors import InputError, check_backend
+from common.errors import check_backend
 
 KINDS = ("lstm", "lstm_ln_outside", "lnlstm")
 KINDS += ("gru", "gru_ln_outside", "lngru")
@@ -205,8 +205,8 @@ def _share(text: str) -> tuple[int, int]:
     return share
 
 
-def parse(argv: Sequence[str] | None) -> tuple[flags.Parser, Namespace]:
-    """The parser, and the flags with their defaults."""
+def parse(argv: Sequence[str] | None) -> Namespace:
+    """The flags with their defaults."""
     parser = flags.Parser(f"{Path(__file__).stem}.py", __doc__)
     add, folder = parser.add_argument, Path(__file__).parent / "results/search"
     for name, known in (("--task", TASKS), ("--kinds", KINDS)):
@@ -231,30 +231,26 @@ def parse(argv: Sequence[str] | None) -> tuple[flags.Parser, Namespace]:
     # In the order of the study, and once each.
     args.task = [task for task in TASKS if task in args.task]
     args.kinds = [kind for kind in KINDS if kind in args.kinds]
-    return parser, args
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    parser, args = parse(argv)
+    args = parse(argv)
     folder = args.output_dir
-    try:
-        files.check_folder(folder)
-        paths = sorted(folder.glob(f"{args.prefix}-*-of-*.csv"))
-        if args.analyse:
-            import search_analysis
+    files.check_folder(folder)
+    paths = sorted(folder.glob(f"{args.prefix}-*-of-*.csv"))
+    if args.analyse:
+        import search_analysis
 
-            rows = search_analysis.read(paths)
-            found = search_analysis.study(rows, args.task, args.kinds)
-            search_analysis.report(found, folder)
-        else:
-            # More threads of XLA would add in another order.
-            os.environ["NPROC"] = "1"
-            check_backend("jax")
-            files.make_folder(folder)
-            search(args, folder, paths)
-    except InputError as error:
-        parser.error(str(error))
+        rows = search_analysis.read(paths)
+        found = search_analysis.study(rows, args.task, args.kinds)
+        search_analysis.report(found, folder)
+        return 0
+    # More threads of XLA would add in another order.
+    os.environ["NPROC"] = "1"
+    check_backend("jax")
+    files.make_folder(folder)
+    search(args, folder, paths)
     return 0
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from common import plotting
-from matplotlib import pyplot as plt
 from matplotlib import ticker
 from search_analysis import BAND, SETTINGS, STUDY, Study
 
@@ -26,12 +25,6 @@ GOOD = 0.25
 Rows = Sequence[Mapping[str, Any]]
 
 
-def _grid(rows: int, columns: int, width: float, height: float) -> Any:
-    how = {"layout": "constrained", "squeeze": False}
-    size = (width * columns, height * rows)
-    return plt.subplots(rows, columns, figsize=size, **how)
-
-
 def _logarithmic(axis: Any, marks: Sequence[float]) -> None:
     """A logarithmic x axis with plain numbers at these marks of a decade."""
     axis.set_xscale("log")
@@ -46,7 +39,8 @@ def forest(rows: Rows, path: Path) -> None:
     On the left of 1 the layer that is normalised inside is better.
     """
     tasks = [*dict.fromkeys(row["task"] for row in rows)]
-    figure, axes = _grid(1, len(CELLS), 4.8, 1.4 + 0.45 * len(tasks))
+    size = (4.8 * len(CELLS), 1.4 + 0.45 * len(tasks))
+    figure, axes = plotting.grid(1, len(CELLS), size)
     for axis, (cell, kinds) in zip(axes[0], CELLS.items(), strict=True):
         axis.axvspan(1 - BAND, 1 + BAND, color="0.9")
         axis.axvline(1, color="0.5", linewidth=0.8)
@@ -77,7 +71,8 @@ def forest(rows: Rows, path: Path) -> None:
 def best_of_k(rows: Rows, path: Path) -> None:
     """The expected test loss of the best of k points, with bands."""
     tasks = [*dict.fromkeys(row["task"] for row in rows)]
-    figure, axes = _grid(len(tasks), len(CELLS), 4, 2.4)
+    size = (4 * len(CELLS), 2.4 * len(tasks))
+    figure, axes = plotting.grid(len(tasks), len(CELLS), size)
     for line, task in zip(axes, tasks, strict=True):
         for axis, (cell, kinds) in zip(line, CELLS.items(), strict=True):
             for kind in kinds:
@@ -109,7 +104,9 @@ def where(found: Study, path: Path) -> None:
     losses = found.columns["test_loss"]
     limits = np.quantile(losses, GOOD, axis=(1, 2))
     good = losses <= limits[:, None, None]
-    figure, axes = _grid(len(CELLS), len(SETTINGS) + 1, 3.2, 2.6)
+    columns = len(SETTINGS) + 1
+    size = (3.2 * columns, 2.6 * len(CELLS))
+    figure, axes = plotting.grid(len(CELLS), columns, size)
     for line, (cell, kinds) in zip(axes, CELLS.items(), strict=True):
         for kind in kinds:
             if kind not in found.kinds:

@@ -14,8 +14,6 @@ books apart, or with --eval-dir the tasks of the paper, from their published
 files.
 """
 
-from pathlib import Path
-
 from common import ending, flags
 from common.errors import InputError
 from common.report import Panel
@@ -67,7 +65,6 @@ NLL = Panel("validation NLL (nats per word)", "val_nll")
 
 
 def main(argv=None):
-    """Trains, evaluates and draws."""
     args = flags.parse(*(__file__, __doc__, KINDS, PRESETS, argv), own=FLAGS)
     if args.eval_tasks and not args.eval_dir:
         raise InputError("--eval-tasks names tasks of --eval-dir")
@@ -84,7 +81,7 @@ def main(argv=None):
         for own in (learnt, text)
     )
     updates = books.updates_per_pass(args, learnt)
-    crossentropy = {"from_logits": True}
+    logits = {"from_logits": True}
     for run in runs.of(args, updates=updates):
         with run:
             model = parts.build_model(
@@ -95,16 +92,13 @@ def main(argv=None):
             # As in Kiros et al. the loss is a sum over the batch, so that
             # clipping acts in almost every update. Without `run.speed`: XLA
             # would compile the whole step again for each length of sentences.
+            nll = keras.metrics.SparseCategoricalCrossentropy("nll", **logits)
             model.compile(
                 keras.optimizers.Adam(run.learning_rate, global_clipnorm=5.0),
                 keras.losses.SparseCategoricalCrossentropy(
-                    reduction="sum", **crossentropy
+                    reduction="sum", **logits
                 ),
-                weighted_metrics=[
-                    keras.metrics.SparseCategoricalCrossentropy(
-                        "nll", **crossentropy
-                    )
-                ],
+                weighted_metrics=[nll],
             )
             batches = books.batches(
                 learnt, run.batch_size, run.seed, updates, run.first
@@ -117,8 +111,7 @@ def main(argv=None):
                 validation_data=validation,
                 validation_batch_size=128,
                 callbacks=run.callbacks(
-                    model,
-                    callbacks.Measured(lambda m: parts.measure(m, data)),
+                    model, callbacks.Measured(lambda m: parts.measure(m, data))
                 ),
                 verbose=run.verbose,
             )
@@ -133,11 +126,8 @@ def main(argv=None):
     shown = parts.names_of(data)
     panels = [NLL, *(Panel(shown[n], f"val_{n}") for n in [*shown][:3])]
     columns = {"test NLL": "test_nll", **{v: k for k, v in shown.items()}}
-    names = {"embedded": "King James Bible"}
-    title = (
-        f"{names.get(args.data, Path(args.data).name)}, {len(learnt.train):,} "
-        "training sentences"
-    )
+    source = report.source(args.data, embedded="King James Bible")
+    title = f"{source}, {len(learnt.train):,} training sentences"
     return report.draw(
         *(args, panels, columns, title), race=NLL, progress="updates"
     )

@@ -47,12 +47,8 @@ def build_model(
         keras.Input((length + 1,), dtype="int32", name=name)
         for name in ("before", "after")
     )
-    words = layers.Embedding(
-        vocabulary,
-        word_units,
-        recurrent.words(word_scale),
-        name="word_vectors",
-    )
+    start = recurrent.words(word_scale)
+    words = layers.Embedding(vocabulary, word_units, start, name="word_vectors")
     encoder = recurrent.gru(norm, units, gain, name="encoder")
     thought = encoder(words(current), mask=ops.not_equal(current, 0))
     recurrent.make_orthogonal(encoder)
@@ -128,11 +124,7 @@ class Data(NamedTuple):
 
 
 def load(args: Namespace) -> Data:
-    """Loads the text and the tasks.
-
-    Raises:
-        InputError: if they cannot be used, or flags do not suit the text.
-    """
+    """Loads the text and the tasks."""
     tasks: dict[str, sentence_evaluation.Task] = {}
     names = ["verses"]
     if args.eval_dir:
@@ -179,9 +171,8 @@ def measure(model: keras.Model, data: Data) -> dict[str, float]:
     table = word_vectors(model)
     others: dict[str, np.ndarray] = {}
     if data.vectors:
-        known = dict(zip(words, table, strict=True))
-        for mark in plain_text.MARKS:
-            del known[mark]
+        first = len(plain_text.MARKS)
+        known = dict(zip(words[first:], table[first:], strict=True))
         others = sentence_evaluation.expand_vocabulary(known, data.vectors)
         table = np.concatenate([table, *(v[None] for v in others.values())])
     encode = SentenceEncoder(model, [*words, *others], table)

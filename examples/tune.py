@@ -27,15 +27,9 @@ from common import ending, files, flags
 from common.errors import InputError
 
 EXPERIMENTS = (
-    "attentive_reader",
-    "convolutional_networks",
-    "draw_mnist",
-    "everyday",
-    "handwriting_generation",
-    "order_embeddings",
-    "permutation_invariant_mnist",
-    "sequential_mnist",
-    "skip_thoughts",
+    *("attentive_reader", "convolutional_networks", "draw_mnist", "everyday"),
+    *("handwriting_generation", "order_embeddings"),
+    *("permutation_invariant_mnist", "sequential_mnist", "skip_thoughts"),
 )
 TUNERS = ("random", "bayesian", "hyperband")
 # The search chooses these, and the last ones are for single runs.
@@ -45,7 +39,6 @@ _ALONE = ("symmetric",)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
     args, rest = parse(argv)
     folder = Path(args.output_dir or f"runs/tune-{args.experiment}")
     files.check_folder(folder)
@@ -56,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from common import runs
 
-    if _is_worker():  # Of the folder that its chief has opened.
+    name = os.environ.get("KERASTUNER_TUNER_ID", "chief")
+    if "KERASTUNER_ORACLE_IP" in os.environ and "chief" not in name:
+        # A worker, in the folder that its chief has opened.
         search(args, rest, folder)
         return 0
     with files.alone_in(folder):
@@ -148,7 +143,7 @@ def search(args: Namespace, rest: Sequence[str], folder: Path) -> Any:
 
         def run_trial(self, trial, *unused, **ignored):
             chosen = settings(trial.hyperparameters)
-            own = folder_of(folder, trial)
+            own = folder / f"trial-{trial.trial_id}"
             words = [f"--{k}={v}" for k, v in chosen.items() if v is not None]
             words += [*rest, f"--seed={args.seed}", "--resume"]
             try:
@@ -200,11 +195,6 @@ def search(args: Namespace, rest: Sequence[str], folder: Path) -> Any:
     return tuner
 
 
-def folder_of(folder: Path, trial: Any) -> Path:
-    """The folder of a trial."""
-    return folder / f"trial-{trial.trial_id}"
-
-
 def report(tuner: Any, folder: Path) -> int:
     """Writes table and best model; 1 if no trial had a result."""
     from common import runs
@@ -218,12 +208,9 @@ def report(tuner: Any, folder: Path) -> int:
     for trial in trials:
         values = trial.hyperparameters.values
         norm, finite = values["norm"], trial.status == "COMPLETED"
-        gain = values.get("norm_gain", "")
+        has_gain = norm not in flags.WITHOUT_GAIN
         row = {"trial": int(trial.trial_id), "status": trial.status.lower()}
-        row |= {
-            "norm": norm,
-            "gain": "" if norm in flags.WITHOUT_GAIN else gain,
-        }
+        row |= {"norm": norm, "gain": values["norm_gain"] if has_gain else ""}
         row |= {name: values[name] for name in ("units", "learning_rate")}
         rows.append(row | {"val_loss": trial.score if finite else ""})
     show_and_write(folder / "trials.csv", [*rows[0]], map(dict.values, rows))
@@ -231,7 +218,7 @@ def report(tuner: Any, folder: Path) -> int:
     if not scored:
         print("tune.py: no trial had a finite loss", file=sys.stderr)
         return 1
-    best = folder_of(folder, trials[0])
+    best = folder / f"trial-{trials[0].trial_id}"
     for name in ("model.keras", "vocabulary.txt"):
         if (best / name).exists():
             with files.replacing(folder / name) as partial:
@@ -240,11 +227,6 @@ def report(tuner: Any, folder: Path) -> int:
     files.write_json(folder / "metrics.json", results)
     print(f"The table and the best model are in {folder}.")
     return 0
-
-
-def _is_worker() -> bool:
-    name = os.environ.get("KERASTUNER_TUNER_ID", "chief")
-    return "KERASTUNER_ORACLE_IP" in os.environ and "chief" not in name
 
 
 if __name__ == "__main__":

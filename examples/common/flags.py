@@ -128,9 +128,6 @@ def parse(
     Returns:
         The flags, with the script's name, the folder of the results, and the
         values of the flags that differ between runs, by name.
-
-    Raises:
-        InputError: if flags do not fit together.
     """
     script = Path(file).stem
     parser = Parser(f"{script}.py", description, _describe(presets))

@@ -59,12 +59,9 @@ def comparison(
     columns = list(dict.fromkeys(key[1:2] for key in groups))
     if len(columns) > 1:
         columns = [column for column in columns if column != (None,)]
-    figure, axes = plt.subplots(
-        *(len(panels), len(columns)),
-        figsize=(1.5 + 4 * len(columns), 0.6 + 2.7 * len(panels)),
-        **{"sharex": "col", "sharey": "row", "squeeze": False},
-        layout="constrained",
-    )
+    size = (1.5 + 4 * len(columns), 0.6 + 2.7 * len(panels))
+    how = {"sharex": "col", "sharey": "row"}
+    figure, axes = grid(len(panels), len(columns), size, **how)
     figure.suptitle(title, fontsize="medium", wrap=True)
     for key, runs in groups.items():
         finished = [run for run in runs if run.metrics is not None]
@@ -94,6 +91,12 @@ def comparison(
     save(figure, path)
 
 
+def grid(rows: int, columns: int, size: Sequence[float], **how: Any) -> Any:
+    """A figure, and its axes (rows, columns)."""
+    how |= {"squeeze": False, "layout": "constrained"}
+    return plt.subplots(rows, columns, figsize=size, **how)
+
+
 def explain(figure, axes, title: str) -> None:
     """A legend below the figure, with as many columns as fit."""
     shown = {}
@@ -118,24 +121,20 @@ def canvases(pictures: np.ndarray, path: Path) -> None:
     columns = columns.astype(int)
     rows = len(pictures)
     size = (0.5 + 0.7 * len(columns), 0.5 + 0.7 * rows)
-    how = {"squeeze": False, "layout": "constrained"}
-    figure, axes = plt.subplots(rows, len(columns), figsize=size, **how)
+    figure, axes = grid(rows, len(columns), size)
     for row, own in zip(axes, pictures, strict=True):
         for axis, column in zip(row, columns, strict=True):
             axis.imshow(own[column], cmap="gray_r", vmin=0, vmax=1)
             axis.set(xticks=[], yticks=[])
     for axis, column in zip(axes[-1], columns, strict=True):
         axis.set_xlabel(str(column + 1))
-    label = "canvas after this many glimpses"
-    figure.supxlabel(label, fontsize="medium")
+    figure.supxlabel("canvas after this many glimpses", fontsize="medium")
     save(figure, path)
 
 
 def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
     """Draws handwritten texts, one below the other."""
-    size = (7, 1.3 * len(ways))
-    how = {"squeeze": False, "layout": "constrained"}
-    figure, axes = plt.subplots(len(ways), 1, figsize=size, **how)
+    figure, axes = grid(len(ways), 1, (7, 1.3 * len(ways)))
     for axis, way, text in zip(axes[:, 0], ways, texts, strict=True):
         points = way[:, :2].cumsum(axis=0)
         ends = np.flatnonzero(way[:-1, 2])

@@ -12,13 +12,6 @@ def logits(x: Any) -> Any:
     return keras.layers.Activation("linear", dtype="float32")(x)
 
 
-def gains(gain: float | None) -> dict[str, Any]:
-    """A layer's argument that starts its gains at `gain`, if given."""
-    if gain is None:
-        return {}
-    return {"gamma_initializer": keras.initializers.Constant(gain)}
-
-
 def biases(cls: Any, units: int, steps: int | None) -> dict[str, Any]:
     """A layer's arguments that let its units remember for up to `steps`.
 
@@ -49,7 +42,9 @@ def layer(
     if norm == "none":
         # The bias takes the place of the normalisation's beta.
         return cls(units, **kwargs | {"normalize": (), "use_bias": True})
-    return cls(units, **gains(gain), **kwargs)
+    if gain is not None:
+        kwargs["gamma_initializer"] = keras.initializers.Constant(gain)
+    return cls(units, **kwargs)
 
 
 def words(scale: float = 1.0) -> keras.initializers.Initializer:

@@ -207,6 +207,11 @@ def _difference(what: str, pair: Sequence[Result], key: str) -> str:
     return f"{what} {mean:.2g} (95 % interval {low:.2g} to {high:.2g})"
 
 
+def source(data: str, **names: str) -> str:
+    """What --data names, for a title."""
+    return names.get(data, Path(data).name)
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows with the same keys in Markdown's notation."""
     cells = [[*rows[0]], *([*map(_text, row.values())] for row in rows)]

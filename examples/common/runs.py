@@ -35,10 +35,6 @@ def of(
         examples: the number of training examples.
         updates: the updates of a pass over them, if batches are made in a way
             of the script's own.
-
-    Raises:
-        InputError: before the first run, if sizes do not fit together or the
-            folder belongs to other runs.
     """
     planned = flags.plans(args)
     passes = [updates or examples // plan.batch_size for plan in planned]
@@ -106,7 +102,7 @@ class Run:
         steps: the updates of a Keras epoch: a pass over the data or, if given,
             --evaluate-every.
         epochs: the number of Keras epochs.
-        start: the Keras epoch with which it goes on.
+        first: the number of the first update that is left.
         verbose: for `model.fit`: a bar on a terminal, else a line per epoch.
     """
 
@@ -118,7 +114,7 @@ class Run:
         self.plan, self.updates = plan, updates
         self.steps = getattr(plan, "evaluate_every", None) or updates
         self.epochs = plan.epochs * updates // self.steps
-        self.start = 0
+        self.first = 0
         self.verbose = 1 if sys.stdout.isatty() else 2
         self._open = contextlib.ExitStack()
 
@@ -128,9 +124,9 @@ class Run:
         enter(files.alone_in(self.whole))
         if self.folder != self.whole:
             open_folder(self.folder, _record(self.plan, {}), resume=True)
-        self.start = backup.Backup(self.folder / BACKUP).epoch
-        if self.start:
-            print(f"Continuing after update {self.start * self.steps}.")
+        self.first = backup.Backup(self.folder / BACKUP).epoch * self.steps
+        if self.first:
+            print(f"Continuing after update {self.first}.")
         policy = keras.mixed_precision.dtype_policy()
         set_policy = keras.mixed_precision.set_dtype_policy
         self._open.callback(keras.backend.clear_session)
@@ -165,11 +161,6 @@ class Run:
             keras.tree.map_structure(lambda x, own=rows: x[own], arrays)
             for rows in numbers
         )
-
-    @property
-    def first(self) -> int:
-        """The number of the first update."""
-        return self.start * self.steps
 
     def callbacks(
         self,

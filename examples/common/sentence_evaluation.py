@@ -80,11 +80,6 @@ def check_words(
     return vectors
 
 
-def pair_features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """|u - v| and u * v of pairs of vectors (N, U) each: (N, 2 U)."""
-    return np.concatenate([np.abs(first - second), first * second], axis=1)
-
-
 def spread(scores: np.ndarray) -> np.ndarray:
     """Scores (N,) from 1 to 5 as probabilities (N, 5) of 1, ..., 5.
 
@@ -103,17 +98,14 @@ class SpreadRegression:
     def __init__(self, penalty: float):
         self.softmax = LogisticRegression(C=penalty, max_iter=1_000)
 
-    def fit(
-        self, features: np.ndarray, scores: np.ndarray
-    ) -> "SpreadRegression":
+    def fit(self, features: np.ndarray, scores: np.ndarray) -> Any:
         """Learns from features (N, F) and scores (N,)."""
         # A spread target has the cross entropy of two examples with the shares
         # as weights.
         shares = spread(scores)
         rows, columns = np.nonzero(shares)
-        self.softmax.fit(
-            features[rows], SCORES[columns], sample_weight=shares[rows, columns]
-        )
+        weights = shares[rows, columns]
+        self.softmax.fit(features[rows], SCORES[columns], weights)
         return self
 
     def predict(self, features: np.ndarray) -> np.ndarray:
@@ -122,19 +114,15 @@ class SpreadRegression:
 
 
 def relatedness(task: sentence_tasks.Sick, encode: Encode) -> dict[str, float]:
-    """Predicts how related two sentences are, from their vectors.
+    """Predicts how related two sentences are, from |u - v| and u * v.
 
     The regularisation is the one of `PENALTIES` with the best correlation on
     the trial pairs; Kiros et al. stop the training early instead.
     """
-    train, trial, test = (
-        pair_features(encode(pairs.first), encode(pairs.second))
-        for pairs in task
-    )
-    fitted = [
-        SpreadRegression(penalty).fit(train, task.train.scores)
-        for penalty in PENALTIES
-    ]
+    vectors = ((encode(pairs.first), encode(pairs.second)) for pairs in task)
+    train, trial, test = (np.c_[np.abs(u - v), u * v] for u, v in vectors)
+    scores = task.train.scores
+    fitted = [SpreadRegression(own).fit(train, scores) for own in PENALTIES]
     correlations = [
         stats.pearsonr(one.predict(trial), task.trial.scores).statistic
         for one in fitted
@@ -156,12 +144,9 @@ def nested_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
     It is the mean over 10 folds. Each fold tests a model of the other folds,
     whose penalty is the best of `PENALTIES` in 10 folds of the training data.
     """
-    search = GridSearchCV(
-        LogisticRegression(solver="liblinear"),
-        {"C": PENALTIES},
-        cv=_folds(1),
-        n_jobs=PROCESSES,
-    )
+    how = {"cv": _folds(1), "n_jobs": PROCESSES}
+    model = LogisticRegression(solver="liblinear")
+    search = GridSearchCV(model, {"C": PENALTIES}, **how)
     found = cross_val_score(search, vectors, labels, cv=_folds(0))
     return 100 * float(found.mean())
 
@@ -179,10 +164,8 @@ def expand_vocabulary(
     have to map one space into the other.
     """
     shared = shared_words(known, vectors)
-    regression = LinearRegression().fit(
-        np.stack([vectors[word] for word in shared]),
-        np.stack([known[word] for word in shared]),
-    )
+    x, y = (np.stack([own[w] for w in shared]) for own in (vectors, known))
+    regression = LinearRegression().fit(x, y)
     new = [word for word in vectors if word not in known]
     if not new:
         return {}
@@ -209,15 +192,15 @@ def evaluate_verses(
     verses: sentence_tasks.Verses, encode: Encode
 ) -> dict[str, float]:
     """Finds verses in another version, and classifies their books."""
-    ranks = alignment_ranks(
-        encode(verses.king_james), encode(verses.world_english)
-    )
+    texts = (verses.king_james, verses.world_english)
+    ranks = alignment_ranks(*map(encode, texts))
     found = {f"r{k}": 100 * float(np.mean(ranks <= k)) for k in ranking.RECALLS}
     found["mean_rank"] = float(ranks.mean())
-    found["book_accuracy"] = book_accuracy(
-        encode(verses.classified), verses.labels
-    )
-    return found
+    regression = LogisticRegression(C=0.01, max_iter=1_000)
+    classifier = make_pipeline(StandardScaler(), regression)
+    own = (encode(verses.classified), verses.labels)
+    right = cross_val_score(classifier, *own, cv=_folds(0))
+    return found | {"book_accuracy": 100 * float(right.mean())}
 
 
 def alignment_ranks(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
@@ -228,12 +211,3 @@ def alignment_ranks(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
     """
     queries, found = (x - x.mean(axis=0) for x in (queries, found))
     return ranking.image_ranks(cosine_similarity(queries, found))
-
-
-def book_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
-    """Accuracy in percent of logistic regression over 10 folds."""
-    classifier = make_pipeline(
-        StandardScaler(), LogisticRegression(C=0.01, max_iter=1_000)
-    )
-    found = cross_val_score(classifier, vectors, labels, cv=_folds(0))
-    return 100 * float(found.mean())

@@ -28,9 +28,6 @@ def parse(
         argv: the words of the command line.
         least: the smallest values of sizes, if they are not 1.
         backend: the only backend of Keras that it runs on, if it is only one.
-
-    Raises:
-        InputError: if the folder or the backend cannot be used.
     """
     name = Path(file).stem
     parser = flags.Parser(f"{name}.py", description)

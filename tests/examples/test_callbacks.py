@@ -5,6 +5,7 @@ import numpy as np
 import permutation_invariant_mnist as script
 import pytest
 import sequential_mnist_model
+from arrays import to_numpy
 from common import backup, callbacks, files, runs
 from common.errors import NonFiniteLossError
 from keras import layers
@@ -95,20 +96,20 @@ def test_the_lstm_that_reads_pixels(norm):
     """What it sees, its first weights, and the noise of its first state."""
     model = sequential_mnist_model.build_model(norm, units=3, steps=4)
     (lstm,) = (x for x in model.layers if isinstance(x, layers.RNN))
-    start = keras.ops.convert_to_numpy(lstm.cell.recurrent_kernel)
+    start = to_numpy(lstm.cell.recurrent_kernel)
     for gate in np.split(start, 4, axis=1):
         np.testing.assert_array_equal(gate, np.eye(3))
     x = np.random.default_rng(0).random((2, 4, 1), np.float32)
     seen = keras.Model(model.input, lstm.input)(x)
     seen = seen[0] if isinstance(seen, (list, tuple)) else seen
     np.testing.assert_allclose(
-        keras.ops.convert_to_numpy(seen), np.concatenate([x, 1 - x], axis=-1)
+        to_numpy(seen), np.concatenate([x, 1 - x], axis=-1)
     )
     if norm != "batch":
         return
     x = np.zeros((2, 4, 1), "float32")
     one, two = model(x, training=False), model(x)
-    np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, two)))
+    np.testing.assert_array_equal(*map(to_numpy, (one, two)))
     # Rows of equal pixels differ by their noise in training alone.
-    one, two = keras.ops.convert_to_numpy(model(x, training=True))
+    one, two = to_numpy(model(x, training=True))
     assert np.abs(one - two).max() > 1e-3

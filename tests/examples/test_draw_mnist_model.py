@@ -1,7 +1,7 @@
 """DRAW's attention, divergence and bound against their oracles."""
 
 import draw_mnist as script
-import draw_mnist_model
+import draw_mnist_model as network
 import keras
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def _parameters(count=4, seed=0):
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_filterbank(size):
     parameters = _parameters()
-    found = draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, size)
+    found = network.filterbank(parameters, HEIGHT, WIDTH, size)
     expected = [
         oracle.filterbank(np.float64(row), HEIGHT, WIDTH, size)
         for row in parameters
@@ -42,9 +42,7 @@ def test_filterbank(size):
 
 def test_far_away_filters_stay_finite():
     parameters = np.float32([[30, -30, -20, 5, 0]])
-    for filters in draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, 3)[
-        :2
-    ]:
+    for filters in network.filterbank(parameters, HEIGHT, WIDTH, 3)[:2]:
         np.testing.assert_allclose(to_numpy(filters).sum(-1), 1, rtol=1e-5)
 
 
@@ -54,9 +52,9 @@ def test_read_and_write(size):
     random = np.random.default_rng(2)
     images = random.random((4, HEIGHT, WIDTH)).astype("float32")
     patches = random.normal(size=(4, size * size)).astype("float32")
-    filters = draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, size)
-    seen = to_numpy(draw_mnist_model.read(images, filters))
-    put = to_numpy(draw_mnist_model.write(patches, filters))
+    filters = network.filterbank(parameters, HEIGHT, WIDTH, size)
+    seen = to_numpy(network.read(images, filters))
+    put = to_numpy(network.write(patches, filters))
     for i, row in enumerate(np.float64(parameters)):
         np.testing.assert_allclose(
             seen[i],
@@ -77,15 +75,13 @@ def test_divergence_is_the_integral():
         expected += integrate.quad(
             lambda z, q=q, p=p: q.pdf(z) * (q.logpdf(z) - p.logpdf(z)), -12, 12
         )[0]
-    found = to_numpy(
-        draw_mnist_model.divergence(_tensor(mean), _tensor(log_deviation))
-    )
+    found = to_numpy(network.divergence(_tensor(mean), _tensor(log_deviation)))
     assert found.shape == (1, 1)
     assert float(found[0, 0]) == pytest.approx(expected, rel=1e-5)
 
 
 def _draw(norm):
-    draw = draw_mnist_model.Draw(
+    draw = network.Draw(
         glimpses=GLIMPSES,
         seed=3,
         norm=norm,
@@ -118,7 +114,7 @@ def test_the_bound(norm):
     noise = random.normal(size=(2, GLIMPSES, LATENT)).astype("float32")
     flat = _tensor(images.reshape(2, -1))
     canvas, kl = draw.reconstruct(flat, noise)
-    nll = to_numpy(draw_mnist_model.pixel_nll(flat, canvas))
+    nll = to_numpy(network.pixel_nll(flat, canvas))
     weights = _parts(draw)
     for i in range(2):
         expected = oracle.bound(norm, weights, images[i], noise[i], 2, 3)
@@ -157,9 +153,9 @@ def test_the_call_adds_the_divergence_of_its_own_noise():
 def test_the_divergence_is_a_metric():
     draw = _draw("layer")
     inputs = keras.Input((HEIGHT * WIDTH,))
-    model = draw_mnist_model.Autoencoder(inputs, draw(inputs))
+    model = network.Autoencoder(inputs, draw(inputs))
     model.compile(
-        keras.optimizers.SGD(0.0), draw_mnist_model.pixel_nll, run_eagerly=True
+        keras.optimizers.SGD(0.0), network.pixel_nll, run_eagerly=True
     )
     images = np.float32(np.random.default_rng(6).random((4, 30)) < 0.5)
     generator = keras.random.SeedGenerator(3)
@@ -173,7 +169,7 @@ def test_the_divergence_is_a_metric():
         for part in map(_tensor, (images[:2], images[2:])):
             noise = keras.random.normal((2, GLIMPSES, LATENT), seed=generator)
             canvas, divergence = draw.reconstruct(part, noise)
-            nll.extend(to_numpy(draw_mnist_model.pixel_nll(part, canvas)))
+            nll.extend(to_numpy(network.pixel_nll(part, canvas)))
             kl.extend(to_numpy(divergence))
         assert found.keys() == {"loss", "kl"}
         assert found["kl"] == pytest.approx(np.mean(kl), rel=1e-5)

@@ -5,6 +5,7 @@ import everyday_model
 import keras
 import numpy as np
 import pytest
+from arrays import to_numpy
 from common.datasets import plain_text
 from everyday_tasks import TASKS, load
 from scipy import special
@@ -49,19 +50,19 @@ def test_every_kind_has_its_layer(task, packaged):
             start = cell.bias_initializer
             assert isinstance(start, keras_ln.LogUniformForgetBias)
             assert (cell.units, start.units, start.steps) == (8, 8, 9)
-            bias = keras.ops.convert_to_numpy(cell.bias)
+            bias = to_numpy(cell.bias)
             keep = bias[8:16] if "lstm" in norm else -bias[:8]
             assert 0 <= keep.min() < keep.max() <= np.log(8)
             for weight in layer.weights:
                 if weight.name.endswith("gamma"):
-                    values = keras.ops.convert_to_numpy(weight)
+                    values = to_numpy(weight)
                     np.testing.assert_array_equal(values, 0.5)
         words = [
             x for x in model.layers if isinstance(x, keras.layers.Embedding)
         ]
         assert len(words) == (data.tokens is not None)
         for layer in words:
-            values = keras.ops.convert_to_numpy(layer.embeddings)
+            values = to_numpy(layer.embeddings)
             assert 0.8 < values.std() < 1.2
         wanted = data.y[:3].shape
         if data.y.dtype.kind != "f":
@@ -81,14 +82,14 @@ def test_padding_of_practice_changes_nothing(task, packaged):
         "chorales": x[..., -1:] > 0,
     }[task]
     assert not there.all() and there.any()
-    one = keras.ops.convert_to_numpy(model(x))
+    one = to_numpy(model(x))
     found = model.evaluate(x, y, verbose=0, return_dict=True)
     if task == "movements":
         # A step more of padding, for a model of longer sequences.
         longer = np.pad(x, ((0, 0), (0, 3), (0, 0)))
         other = everyday_model.build_model("lngru", 8, task, 63, None, 2)
         other.set_weights(model.get_weights())
-        two = keras.ops.convert_to_numpy(other(longer))
+        two = to_numpy(other(longer))
         np.testing.assert_allclose(one, two, atol=1e-6)
         return
     # From what is there alone.
@@ -126,7 +127,7 @@ def test_an_answer_is_right_as_a_whole():
     answers = np.array([[1, 0], [1, 1], [0, 1]])
     logits = np.eye(2)[np.array([[1, 0], [1, 0], [1, 0]])]
     found = everyday_model.whole(answers, keras.ops.convert_to_tensor(logits))
-    assert keras.ops.convert_to_numpy(found).tolist() == [True, False, False]
+    assert to_numpy(found).tolist() == [True, False, False]
 
 
 def test_a_word_is_right_whatever_follows_it():
@@ -135,6 +136,4 @@ def test_a_word_is_right_whatever_follows_it():
     said = np.array([[1, 2, 1], [1, 2, 2], [2, 1, 2], [1, 1, 0]])
     logits = keras.ops.convert_to_tensor(np.eye(3)[said])
     found = everyday_model.whole_word(words, logits)
-    assert (
-        keras.ops.convert_to_numpy(found).tolist() == [True] * 2 + [False] * 2
-    )
+    assert to_numpy(found).tolist() == [True] * 2 + [False] * 2

@@ -1,7 +1,7 @@
 """The mixture density, the window and the network against their oracles."""
 
 import handwriting_generation as script
-import handwriting_generation_model
+import handwriting_generation_model as network
 import keras
 import numpy as np
 import pytest
@@ -37,9 +37,7 @@ def test_the_mixture_density():
     points = random.normal(size=(2, 5, 3))
     points[..., 2] = random.random((2, 5)) < 0.5
     outputs = random.normal(size=(2, 5, 1 + 6 * COMPONENTS))
-    found = to_numpy(
-        handwriting_generation_model.mixture_nll(*_tensors(points, outputs))
-    )
+    found = to_numpy(network.mixture_nll(*_tensors(points, outputs)))
     for index in np.ndindex(2, 5):
         expected = -np.log(_density(points[index], outputs[index]))
         assert found[index] == pytest.approx(expected, rel=1e-4, abs=1e-5)
@@ -50,9 +48,7 @@ def test_the_density_stays_finite_at_the_edge():
     outputs = np.zeros((1, 1, 7))
     outputs[..., 6] = 12
     points = [[[1e-3, 1e-3, 1]], [[5, -5, 0]]]
-    found = to_numpy(
-        handwriting_generation_model.mixture_nll(*_tensors(points, outputs))
-    )
+    found = to_numpy(network.mixture_nll(*_tensors(points, outputs)))
     assert np.isfinite(found).all() and found[0, 0] < 0 < found[1, 0]
 
 
@@ -68,9 +64,7 @@ def test_the_soft_window():
     random = np.random.default_rng(2)
     alpha, beta = np.exp(random.normal(size=(2, 4, GAUSSIANS)))
     kappa = 6 * random.random((4, GAUSSIANS))
-    found = handwriting_generation_model.window_weights(
-        *_tensors(alpha, beta, kappa), 5
-    )
+    found = network.window_weights(*_tensors(alpha, beta, kappa), 5)
     expected = [
         _window(*row, 5) for row in zip(alpha, beta, kappa, strict=True)
     ]
@@ -78,7 +72,7 @@ def test_the_soft_window():
 
 
 def _model(norm):
-    model = handwriting_generation_model.build_model(
+    model = network.build_model(
         norm, UNITS, 6, 5, 7, GAUSSIANS, COMPONENTS, pace=0.3
     )
     return randomize(model)
@@ -147,22 +141,19 @@ def test_the_network(norm):
 def test_writing_is_the_network_one_step_at_a_time():
     model = _model("layer")
     symbols = np.int32([[1, 7, 3, 2, 5], [4, 4, 6, 0, 0]])
-    drawn = []
+    drawn, sample_point = [], network.sample_point
 
     def sample(outputs, bias, random):
         drawn.append(outputs)
-        return handwriting_model_sample(outputs, bias, random)
+        return sample_point(outputs, bias, random)
 
-    handwriting_model_sample = handwriting_generation_model.sample_point
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(handwriting_generation_model, "sample_point", sample)
+        patch.setattr(network, "sample_point", sample)
         # The window is made to stay, so that no text ends early.
         dense = model.get_layer("window").cell.dense
         dense.bias.assign(np.float32([0, 0, 0, 0, -9, -9]))
         dense.kernel.assign(np.zeros(dense.kernel.shape))
-        ways = handwriting_generation_model.write(
-            model, symbols, 6, 0.5, np.random.default_rng(6)
-        )
+        ways = network.write(model, symbols, 6, 0.5, np.random.default_rng(6))
     assert [way.shape for way in ways] == [(6, 3), (6, 3)]
     points = np.zeros((2, 6, 3), "float32")
     points[:, 1:] = np.stack(ways)[:, :-1]
@@ -178,7 +169,5 @@ def test_writing_ends_when_the_window_has_passed_the_text():
     # One character a step, and a narrow window.
     dense.bias.assign(np.float32([0, 0, 1, 1, 0, 0]))
     symbols = np.int32([[1, 7, 3, 2, 5], [4, 4, 6, 0, 0]])
-    ways = handwriting_generation_model.write(
-        model, symbols, 20, 0.0, np.random.default_rng(7)
-    )
+    ways = network.write(model, symbols, 20, 0.0, np.random.default_rng(7))
     assert [len(way) for way in ways] == [6, 4]

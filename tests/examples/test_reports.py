@@ -20,7 +20,7 @@ PANELS = [
 FINISHED = {"test_nll": 1.0}
 
 
-def _run(folder, name, losses, metrics=FINISHED):
+def _run(*losses, metrics=FINISHED):
     rows = [
         {"epoch": epoch, "updates": 2 * epoch, "loss": loss, "error": loss}
         for epoch, loss in enumerate(losses, 1)
@@ -40,13 +40,9 @@ def drawn(monkeypatch):
 
 def test_lines_are_medians_and_columns_the_second_key(tmp_path, drawn):
     groups = {
-        ("none", 128): [
-            _run(tmp_path, "a", [1.0, 0.5]),
-            _run(tmp_path, "b", [3.0, 1.5, 0.1]),
-            _run(tmp_path, "e", [100.0, 50.0]),
-        ],
-        ("none", 4): [_run(tmp_path, "c", [0.02])],
-        ("layer", 128): [_run(tmp_path, "d", [0.7, 0.2])],
+        ("none", 128): [_run(1.0, 0.5), _run(3.0, 1.5, 0.1), _run(100.0, 50.0)],
+        ("none", 4): [_run(0.02)],
+        ("layer", 128): [_run(0.7, 0.2)],
     }
     plotting.comparison(groups, ["batch size"], PANELS, tmp_path / "f.png")
     (figure,) = drawn
@@ -70,11 +66,8 @@ def test_lines_are_medians_and_columns_the_second_key(tmp_path, drawn):
 
 def test_a_diverged_run_hides_no_other(tmp_path, drawn):
     groups = {
-        ("none",): [
-            _run(tmp_path, "a", [1.0, 0.5]),
-            _run(tmp_path, "b", [], None),
-        ],
-        ("layer",): [_run(tmp_path, "c", [0.7], None)],
+        ("none",): [_run(1.0, 0.5), _run(metrics=None)],
+        ("layer",): [_run(0.7, metrics=None)],
     }
     plotting.comparison(groups, [], PANELS, tmp_path / "f.png")
     none, layer = drawn[0].axes[0].get_lines()
@@ -108,18 +101,11 @@ def test_the_sentence_has_the_paired_difference():
 
 
 def test_the_race_is_to_the_rivals_best():
-    def result(*losses):
-        rows = [
-            {"updates": 10 * n, "loss": own} for n, own in enumerate(losses, 1)
-        ]
-        return report.Result({}, rows)
-
-    rival, panel = [result(3, 1, 2)], report.Panel("loss", "loss")
-    assert report._race([result(2, 2, 1)], rival, panel) == "30"
-    assert report._race([result(2, 2, 2)], rival, panel) == (
-        "not reached (1 of 1)"
-    )
-    assert report._race(rival, rival, panel) == "20"
+    rival, panel = [_run(3, 1, 2)], report.Panel("loss", "loss")
+    assert report._race([_run(2, 2, 1)], rival, panel) == "6"
+    assert report._race(rival, rival, panel) == "4"
+    late = report._race([_run(2, 2, 2)], rival, panel)
+    assert late == "not reached (1 of 1)"
 
 
 @pytest.fixture

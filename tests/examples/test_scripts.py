@@ -238,9 +238,7 @@ def test_a_run_that_diverges(tmp_path, capsys, uncompiled):
     words += ["1e30", "--output-dir", str(tmp_path)]
     assert permutation_invariant_mnist.main(words) == 1
     captured = capsys.readouterr()
-    assert "loss is " in captured.err and "smaller --learning-rate" in (
-        captured.err
-    )
+    assert re.search("loss is .*smaller --learning-rate", captured.err)
     assert "diverged (1)" in captured.out
     assert not (tmp_path / "metrics.json").exists()
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import search
 import search_analysis as analysis
-import tune as tune
+import tune
+from arrays import to_numpy
 from common import files
-from common.datasets import sequences
 from common.errors import InputError
+from everyday_tasks import load
 from scripts import refusal, rows
 
 import keras_ln
@@ -182,16 +183,12 @@ def test_a_report_of_simulated_rows(tmp_path, capsys):
     assert {own.name for own in tmp_path.iterdir()} == names
 
 
-def _data(task):
-    return getattr(sequences, task)(480)
-
-
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_settings_are_where_the_study_says(task, kind):
     import search_model
 
-    data, settings = _data(task), search.Settings(3, 0.1, 0.5, 2.0, 9)
+    data, settings = load(task, 480), search.Settings(3, 0.1, 0.5, 2.0, 9)
     models = []
     for own in (search.Settings(3, 0.1, 1.0, 1.0, 9), settings):
         keras.utils.set_random_seed(own.point)
@@ -206,15 +203,15 @@ def test_settings_are_where_the_study_says(task, kind):
     scales = dict(zip(names, (0.5, 2.0), strict=True))
     for one, two in zip(*(m.weights for m in models), strict=True):
         scale = scales.get(one.name, 1.0) if "cell" in one.path else 1.0
-        expected = scale * keras.ops.convert_to_numpy(one)
-        found = keras.ops.convert_to_numpy(two)
+        expected = scale * to_numpy(one)
+        found = to_numpy(two)
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     cells = [x.cell for x in layers if isinstance(x, keras.layers.RNN)]
     assert len(cells) == (2 if task == "addition" else 1)
     for cell in cells:
         assert cell.bias_initializer.steps == 9
         lstm = "lstm" in kind
-        bias = keras.ops.convert_to_numpy(cell.bias)
+        bias = to_numpy(cell.bias)
         bias = bias[0] if bias.ndim == 2 else bias
         keep = bias[8:16] if lstm else bias[:8] * (-1 if inside else 1)
         assert 0 <= keep.min() < keep.max() <= np.log(8)
@@ -235,7 +232,7 @@ if BACKEND == "jax":
         import everyday_model
         import search_model
 
-        data, sizes = _data("addition"), search.Sizes(2, 32, 8, 480)
+        data, sizes = load("addition", 480), search.Sizes(2, 32, 8, 480)
         settings = [search.Settings(n, 0.02, 0.5, 2.0, None) for n in range(2)]
         trainer = search_model.Trainer()
         found = [
@@ -256,19 +253,12 @@ if BACKEND == "jax":
         for epoch in range(2):
             order = np.random.default_rng((1, epoch))
             order = order.permutation(len(learnt.x))[: updates * 32]
-            model.fit(
-                *(part[order] for part in (learnt.x, learnt.y)),
-                batch_size=32,
-                shuffle=False,
-                verbose=0,
-            )
+            x, y = learnt.x[order], learnt.y[order]
+            model.fit(x, y, batch_size=32, shuffle=False, verbose=0)
             ends.append(
                 [
-                    model.evaluate(*part, batch_size=480, verbose=0)
-                    for part in (
-                        (learnt.test_x, learnt.test_y),
-                        (data.test_x, data.test_y),
-                    )
+                    model.evaluate(own.test_x, own.test_y, 480, verbose=0)
+                    for own in (learnt, data)
                 ]
             )
         (validation, _), (test, accuracy) = min(ends)
@@ -287,7 +277,7 @@ if BACKEND == "jax":
     def test_no_run_is_worse_than_a_constant(rate):
         import search_model
 
-        data, sizes = _data("long_memory"), search.Sizes(1, 32, 4, 480)
+        data, sizes = load("long_memory", 480), search.Sizes(1, 32, 4, 480)
         own = search.Settings(0, rate, 3.0, 3.0, None)
         row = search_model.Trainer().train(
             "gru", "long_memory", data, sizes, own

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import skip_thoughts as script
 import skip_thoughts_model as parts
+from arrays import to_numpy
 from common import sentence_evaluation as evaluation
 from common.datasets import plain_text, sentence_tasks
 from common.errors import InputError
@@ -57,10 +58,6 @@ def _gru(model, layer, x, h, norm):
     return gru(weights, x[None], [h[None]], normalize=sites)[0][0]
 
 
-def _outputs(model, inputs):
-    return keras.ops.convert_to_numpy(model(inputs))
-
-
 def _logits(model, inputs, norm):
     (table,) = _weights(model, "word_vectors")
     kernel, bias = _weights(model, "output")
@@ -81,7 +78,7 @@ def _logits(model, inputs, norm):
 def test_logits(norm):
     model = _model(norm)
     inputs, _, _ = _triples()
-    found = _outputs(model, inputs)
+    found = to_numpy(model(inputs))
     assert found.shape == (6, 2 * LENGTH + 2, len(WORDS))
     expected = _logits(model, inputs, norm)
     # Float32 over seven steps of gates.
@@ -90,7 +87,7 @@ def test_logits(norm):
     for place in range(3):
         changed = [x.copy() for x in inputs]
         changed[place][:, -2] = changed[place][:, -2] % 6 + 1
-        other = _outputs(model, changed)
+        other = to_numpy(model(changed))
         differs = np.abs(other - found).max(axis=2) > 1e-4
         assert differs.any()
         if place:
@@ -106,7 +103,7 @@ def test_the_matrix_of_every_gate_is_orthogonal(norm):
     model = parts.build_model(norm, 7, 5, 20, 3)
     for name in ("encoder", "decoder_before", "decoder_after"):
         kernel = model.get_layer(name).cell.recurrent_kernel
-        for gate in np.split(keras.ops.convert_to_numpy(kernel), 3, axis=1):
+        for gate in np.split(to_numpy(kernel), 3, axis=1):
             np.testing.assert_allclose(gate.T @ gate, np.eye(7), atol=1e-5)
 
 

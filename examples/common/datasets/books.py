@@ -110,9 +110,8 @@ def build(
     known = sorted(counts, key=lambda word: (-counts[word], word))[:vocabulary]
     words = (*plain_text.MARKS, *known)
     index = {word: number for number, word in enumerate(words)}
-    rows = np.zeros(
-        (sum(sizes), max_words + 1), np.min_scalar_type(len(words) - 1)
-    )
+    shape = (sum(sizes), max_words + 1)
+    rows = np.zeros(shape, np.min_scalar_type(len(words) - 1))
     for row, sentence in zip(rows, _all_sentences(texts), strict=True):
         numbers = plain_text.encode(sentence, index, max_words)
         row[: len(numbers)] = numbers
@@ -168,11 +167,7 @@ def groups(books: Books, batch_size: int) -> list[np.ndarray]:
 
 
 def batches(
-    books: Books,
-    batch_size: int,
-    seed: int,
-    updates_per_pass: int,
-    first_update: int,
+    books: Books, batch_size: int, seed: int, updates_per_pass: int, first: int
 ) -> Iterator[tuple]:
     """Endless batches of `triples` whose middle sentences are equally long.
 
@@ -181,8 +176,8 @@ def batches(
     step. The middle sentences are padded only to a multiple of `STEPS`.
     """
     own = groups(books, batch_size)
-    skipped = first_update % updates_per_pass
-    for number in itertools.count(first_update // updates_per_pass):
+    skipped = first % updates_per_pass
+    for number in itertools.count(first // updates_per_pass):
         random = np.random.default_rng((seed, number))
         mixed = [random.permutation(numbers) for numbers in own]
         whole = [part[: len(part) // batch_size * batch_size] for part in mixed]

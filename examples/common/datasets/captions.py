@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common import files, runs
-from common.datasets import scenes
+from common.datasets import plain_text, scenes
+from common.datasets.plain_text import PADDING, UNKNOWN
 from common.datasets.scenes import EACH
 from common.errors import InputError
 from common.ranking import FOLDS
@@ -23,9 +24,6 @@ HOMEPAGE = "https://github.com/ivendrov/order-embedding"
 
 # The numbers of generated scenes for training, validation and testing.
 SMALL_COUNTS = (3_200, 200, 1_000)
-
-# Rows of the vocabulary that are not words.
-PADDING, END, UNKNOWN = range(3)
 
 Part = tuple[Sequence[str], np.ndarray]
 
@@ -99,9 +97,8 @@ def load(args: Namespace) -> Captions:
     # To train with, one fold to validate, and at most five to test with.
     counts = (256 if args.smoke else None, args.fold, FOLDS * args.fold)
     splits = []
-    for most, name, (lines, features) in zip(
-        counts, SPLITS, parts, strict=True
-    ):
+    named = zip(counts, SPLITS, parts, strict=True)
+    for most, name, (lines, features) in named:
         words = encode(lines, rows, length)
         if (words <= UNKNOWN).all():
             raise InputError(
@@ -126,9 +123,8 @@ def encode(
     """The first words of captions, then an end mark (5 N, length + 1) int32."""
     found = np.full((len(captions), length + 1), PADDING, np.int32)
     for row, caption in zip(found, captions, strict=True):
-        words = caption.split()[:length]
-        numbers = [rows.get(word, UNKNOWN) for word in words]
-        row[: len(words) + 1] = [*numbers, END]
+        numbers = plain_text.encode(caption.split()[:length], rows)
+        row[: len(numbers)] = numbers
     return found
 
 

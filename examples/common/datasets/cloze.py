@@ -99,23 +99,19 @@ def load(args: Namespace) -> Cloze:
         for part in parts
     ]
     answered = [[q for q in part if q.answer in q.passage] for part in cut]
-    kept = [
-        [q for q in part if len(q.used) <= args.entities] for part in answered
-    ]
+    few = args.entities
+    kept = [[q for q in part if len(q.used) <= few] for part in answered]
     if not all(kept):
         raise InputError(
             f"{args.data}: no question is left with its answer in --sentences "
             f"{args.sentences} and --length {args.length} of its passage, and "
-            f"at most --entities {args.entities}"
+            f"at most --entities {few}"
         )
-    given, answerable, used = (
-        sum(map(len, parts)) for parts in (cut, answered, kept)
-    )
+    given, able, used = (sum(map(len, own)) for own in (cut, answered, kept))
     print(
         f"Data: {len(kept[0])} questions for training and {len(kept[1])} for "
-        f"validation; without {given - answerable} whose answer is not in "
-        f"the cut passage, and {answerable - used} with more "
-        f"than {args.entities} entities."
+        f"validation; without {given - able} whose answer is not in the cut "
+        f"passage, and {able - used} with more than {few} entities."
     )
     found = encode(*kept, words=args.words)
     train, validation = found.train, found.validation
@@ -191,17 +187,13 @@ def encode(
     )
     parts = (train, validation)
     markers = max(len(question.used) for part in parts for question in part)
-    vocabulary = [
-        "",
-        "@unknown",
-        BLANK,
-        *(f"@entity{i}" for i in range(markers)),
-        *(word for word, _ in counts.most_common(words)),
-    ]
+    known = [word for word, _ in counts.most_common(words)]
+    names = [f"@entity{i}" for i in range(markers)]
+    vocabulary = ["", "@unknown", BLANK, *names, *known]
     numbers = {word: i for i, word in enumerate(vocabulary)}
     sizes = [
-        max(len(question.passage) for part in parts for question in part),
-        max(len(question.query) for part in parts for question in part),
+        max(len(getattr(q, text)) for part in parts for q in part)
+        for text in ("passage", "query")
     ]
     random = np.random.default_rng(0)
     encoded = []

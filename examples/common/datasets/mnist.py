@@ -20,11 +20,7 @@ Part = tuple[np.ndarray, np.ndarray]
 def parts(args: Namespace) -> list[Part]:
     """Images (N, height, width[, 3]) from 0 to 1, float32, and labels int32.
 
-    Returns:
-        Three pairs: to train, to validate and to test with.
-
-    Raises:
-        InputError: if the data cannot be used.
+    Returns three pairs: to train, to validate and to test with.
     """
     if args.data == "embedded":
         whole, test = small_digits()

@@ -7,11 +7,7 @@ from common.errors import InputError
 
 
 def folder(package: str, task: str) -> Path:
-    """The folder of an installed package.
-
-    Raises:
-        InputError: if the package is not installed.
-    """
+    """The folder of an installed package."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
@@ -22,11 +18,7 @@ def folder(package: str, task: str) -> Path:
 
 
 def read(path: Path) -> bytes:
-    """The content of a file.
-
-    Raises:
-        InputError: if the file cannot be read or is empty.
-    """
+    """The content of a file, which is not empty."""
     try:
         found = path.read_bytes()
     except OSError as error:

@@ -72,14 +72,11 @@ def movements(count: int) -> Sequences:
         row[: len(piece)] = piece
     y, groups = np.array(labels, np.int32), np.array(persons)
     few = np.sort(random.permutation(len(x))[:count])
-    x, y, groups = x[few], y[few], groups[few]
+    x, y, groups = whole = x[few], y[few], groups[few]
     judges = np.isin(groups, random.permutation(np.unique(groups))[:JUDGES])
-    rest = Sequences(
-        *(x[~judges], y[~judges], groups[~judges]),
-        *(x[:0], y[:0]),
-        test_groups=groups[:0],
-        judges=(x[judges], y[judges]),
-    )
+    learnt, none = ([part[i] for part in whole] for i in (~judges, slice(0)))
+    chosen = (x[judges], y[judges])
+    rest = Sequences(*learnt, *none[:2], test_groups=none[2], judges=chosen)
     return rest.fold(0)
 
 

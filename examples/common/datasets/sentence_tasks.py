@@ -66,19 +66,16 @@ def load(folder: Path, names: Sequence[str]) -> dict[str, Sick | Labelled]:
         wanted = FILES.get(name, (f"{name}.pos", f"{name}.neg"))
         found = []
         for file in wanted:
-            paths = sorted(
-                path for path in folder.rglob(file) if path.is_file()
-            )
+            paths = sorted(p for p in folder.rglob(file) if p.is_file())
             if not paths:
                 raise InputError(
                     f"--eval-dir: {folder} has no {file}, which the task "
                     f"{name} needs; --eval-tasks names the tasks to run"
                 )
             found.append(paths[0])
+        sick = name == "sick"
         tasks[name] = (
-            Sick(*map(read_sick, found))
-            if name == "sick"
-            else _labelled(*found)
+            Sick(*map(read_sick, found)) if sick else _labelled(*found)
         )
     return tasks
 
@@ -150,8 +147,7 @@ def read_word_vectors(
                 if len(numbers) != size:
                     raise ValueError(f"{len(numbers)} numbers in line {number}")
                 if word in wanted and word not in vectors:
-                    own = np.asarray_chkfinite(numbers, np.float32)
-                    vectors[word] = own
+                    vectors[word] = np.asarray_chkfinite(numbers, np.float32)
             if number - 1 != count or not size:
                 raise ValueError(f"{number - 1} words")
     except (OSError, ValueError) as error:
@@ -191,10 +187,7 @@ def bible_verses() -> Verses:
     for (book, _, _), text in verses[0].items():
         by_book.setdefault(book, []).append(text)
     most = sorted(by_book.values(), key=len, reverse=True)[:CLASSIFIED_BOOKS]
-    classified = [
-        text
-        for own in most
-        for text in random.choice(own, VERSES_OF_A_BOOK, replace=False)
-    ]
+    drawn = [random.choice(own, VERSES_OF_A_BOOK, False) for own in most]
+    classified = [text for own in drawn for text in own]
     labels = np.repeat(np.arange(CLASSIFIED_BOOKS), VERSES_OF_A_BOOK)
     return Verses(*pair, classified, labels)

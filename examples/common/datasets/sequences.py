@@ -40,18 +40,10 @@ class Sequences(NamedTuple):
 
         If there are `judges`, all of the training part, with them for testing.
         """
+        own = (self.x, self.y, self.groups)
         if self.judges is not None:
-            return Sequences(
-                self.x, self.y, self.groups, *self.judges, self.tokens
-            )
-        return split(self.x, self.y, self.groups, self.tokens)
-
-    @property
-    def folds(self) -> int:
-        """The number of test parts from which the seeds choose."""
-        if self.test_groups is None:
-            return 1
-        return len(np.union1d(self.groups, self.test_groups))
+            return Sequences(*own, *self.judges, self.tokens)
+        return split(*own, self.tokens)
 
     def fold(self, seed: int) -> "Sequences":
         """The same sequences with the test group of a seed.
@@ -60,14 +52,8 @@ class Sequences(NamedTuple):
         """
         if self.test_groups is None:
             return self
-        x, y, groups = (
-            np.concatenate(parts)
-            for parts in (
-                (self.x, self.test_x),
-                (self.y, self.test_y),
-                (self.groups, self.test_groups),
-            )
-        )
+        parts = zip(self[:3], (*self[3:5], self.test_groups), strict=True)
+        x, y, groups = map(np.concatenate, parts)
         names = np.unique(groups)
         test = groups == names[seed % len(names)]
         judging, wanted = self.judges
@@ -86,11 +72,10 @@ def _scaled(learnt: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """
     steps = learnt[learnt.any(axis=-1)].astype(np.float64)
     mean, deviation = steps.mean(axis=0), steps.std(axis=0)
+    parts = [(x, x.any(axis=-1, keepdims=True)) for x in (learnt, *others)]
     return [
-        np.where(
-            x.any(axis=-1, keepdims=True), (x - mean) / deviation, 0
-        ).astype(np.float32)
-        for x in (learnt, *others)
+        np.float32(np.where(there, (x - mean) / deviation, 0))
+        for x, there in parts
     ]
 
 
@@ -135,12 +120,8 @@ def addition(count: int) -> Sequences:
         f"{a}+{b}".ljust(2 * DIGITS + 1)[::-1] for a, b in [*pairs.values()]
     ]
     answers = [str(a + b).ljust(DIGITS + 1) for a, b in pairs.values()]
-    return split(
-        _encoded(questions, tokens),
-        _encoded(answers, tokens),
-        np.arange(count),
-        tokens,
-    )
+    x, y = _encoded(questions, tokens), _encoded(answers, tokens)
+    return split(x, y, np.arange(count), tokens)
 
 
 STEPS = 64
@@ -236,9 +217,8 @@ def forecast(count: int) -> Sequences:
     x = series[:, starts[:, None] + np.arange(SEEN)]
     y = series[:, starts + SEEN - 1 + AHEAD]
     groups = np.repeat(np.arange(len(series)), WINDOWS)[:count]
-    return split(
-        x.reshape(-1, SEEN, 1)[:count], y.reshape(-1, 1)[:count], groups
-    )
+    x, y = x.reshape(-1, SEEN, 1), y.reshape(-1, 1)
+    return split(x[:count], y[:count], groups)
 
 
 def mackey_glass(count: int, length: int) -> np.ndarray:

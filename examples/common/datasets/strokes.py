@@ -136,12 +136,9 @@ def generate(
     """
     import pythonbible as bible
 
-    random = np.random.default_rng(seed)
+    random, version = np.random.default_rng(seed), bible.Version.KING_JAMES
     verses = [
-        bible.get_verse_text(
-            bible.get_verse_id(book, chapter, verse),
-            version=bible.Version.KING_JAMES,
-        )
+        bible.get_verse_text(bible.get_verse_id(book, chapter, verse), version)
         for book in (bible.Book.GENESIS, bible.Book.PSALMS, bible.Book.MATTHEW)
         for chapter in range(1, 25)
         for verse in range(1, 1 + bible.get_number_of_verses(book, chapter))
@@ -150,10 +147,8 @@ def generate(
     border = len(verses) * training // (training + test)
     parts = []
     for count, numbers in ((training, order[:border]), (test, order[border:])):
-        texts = [
-            _snippet(verses[random.choice(numbers)], random)
-            for _ in range(count)
-        ]
+        drawn = (verses[random.choice(numbers)] for _ in range(count))
+        texts = [_snippet(verse, random) for verse in drawn]
         parts.append([(text, draw(text, random)) for text in texts])
     return parts[0], parts[1]
 
@@ -245,18 +240,13 @@ def lines(folder: Path, split: str) -> Iterator[Line]:
 def read_strokes(path: Path) -> np.ndarray:
     """The points (n, 3) of a line; the y of the file points down."""
     try:
-        strokes = [
-            _ended(
-                [
-                    (float(point.attrib["x"]), -float(point.attrib["y"]))
-                    for point in stroke.iter("Point")
-                ]
-            )
+        ways = [
+            [(float(p.attrib["x"]), -float(p.attrib["y"])) for p in points]
             for stroke in ET.fromstring(path.read_bytes()).iter("Stroke")
-            if stroke.find("Point") is not None
+            if (points := [*stroke.iter("Point")])
         ]
         with np.errstate(over="ignore"):
-            found = np.concatenate(strokes).astype(np.float32)
+            found = np.concatenate([*map(_ended, ways)]).astype(np.float32)
         if len(found) < 2 or not np.isfinite(found).all():
             raise ValueError("expected points that are finite in float32")
     except (ET.ParseError, KeyError, ValueError) as error:

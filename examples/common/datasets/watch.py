@@ -17,6 +17,7 @@ from common.errors import InputError
 FILE = Path("data") / "watch_dataset.npy"
 # The only names in the file that are allowed.
 _KNOWN = {"_reconstruct", "ndarray", "dtype", "scalar", "encode"}
+_MODULES = ("numpy", "_codecs")
 
 
 class Watch(NamedTuple):
@@ -29,9 +30,8 @@ class Watch(NamedTuple):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if name not in _KNOWN or module.partition(".")[0] not in (
-            *("numpy", "_codecs"),
-        ):
+        known = name in _KNOWN and module.partition(".")[0] in _MODULES
+        if not known:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return super().find_class(module, name)
 
