@@ -171,7 +171,8 @@ def test_tensorflow_1(forget_bias):
         named = {f"rnn/lstm_cell/{name}": w for name, w in arrays.items()}
         # A gradient has no constant in it.
         constant = forget_bias if arrays is weights else 0.0
-        return compat.load_tf1_lstm(layer, named, constant)
+        given = [] if constant == 1.0 else [constant]  # the default
+        return compat.load_tf1_lstm(layer, named, *given)
 
     check(make, load, lambda w, x: tensorflow_1(w, x, forget_bias), weights)
 
@@ -248,23 +249,33 @@ def test_the_epsilon_of_a_module():
     """A layer with another one is refused."""
     import torch  # Of the backend that runs this test.
 
-    module = torch.nn.Module()
-    module.linear = torch.nn.Linear(D + U, 3 * U, bias=False)
-    module.layer_norm = torch.nn.LayerNorm(3 * U, eps=1e-4)
-    make = functools.partial(keras_ln.LNGRU, U, normalize=("sum",))
-    compat.load_dreamer_gru(make(epsilon=1e-4), module)
-    with pytest.raises(ValueError, match=r"epsilon=0.0001.*epsilon=0.001"):
-        compat.load_dreamer_gru(make(epsilon=1e-3), module)
+    norm = functools.partial(torch.nn.LayerNorm, eps=1e-4)
+    linear = functools.partial(torch.nn.Linear, bias=False)
+    gru, lstm = torch.nn.Module(), torch.nn.Module()
+    gru.linear, gru.layer_norm = linear(D + U, 3 * U), norm(3 * U)
+    lstm.x2g, lstm.p2g = linear(D, 4 * U), linear(U, 4 * U)
+    lstm.g_norm, lstm.c_norm = norm(4 * U), norm(U)
+    for load, module, make, arguments in (
+        (compat.load_dreamer_gru, gru, keras_ln.LNGRU, {"normalize": ("sum",)}),
+        (
+            *(compat.load_torchaudio_lstm, lstm, keras_ln.LNLSTM),
+            compat.torchaudio_lstm_arguments(U),
+        ),
+    ):
+        make = functools.partial(make, **arguments | {"units": U})
+        load(make(epsilon=1e-4), module)
+        with pytest.raises(ValueError, match=r"epsilon=0.0001.*epsilon=0.001"):
+            load(make(epsilon=1e-3), module)
 
 
 def test_layers_and_directions_of_fastrnns():
-    """Names as its modules make them, in any order."""
+    """Names as its modules make them, in any order; 10 comes after 2."""
     load, make, own = loader("fastrnns_lstm", return_sequences=True)
     cells = {
         f"layers.{layer}.directions.{direction}.cell.{name}": (
-            shape if "ih" not in name or not layer else (G, 2 * U)
+            shape if "ih" not in name or layer == 2 else (G, 2 * U)
         )
-        for layer in (1, 0)
+        for layer in (10, 2)
         for direction in (1, 0)
         for name, shape in own.items()
     }
@@ -272,7 +283,7 @@ def test_layers_and_directions_of_fastrnns():
     layers = [keras.layers.Bidirectional(make()) for _ in range(2)]
     assert load(layers, weights) is layers
     y = x = np.random.default_rng(1).normal(size=(B, T, D))
-    for layer in range(2):
+    for layer in (2, 10):
         cells = [
             {
                 name: weights[f"layers.{layer}.directions.{way}.cell.{name}"]

@@ -93,17 +93,20 @@ def test_layers_and_directions(kind, projection):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_normalised_layers_start_from_the_kernels(kind):
+def test_normalised_layers_start_from_the_weights(kind):
+    """A beta takes over a bias that the layer does not have."""
     theirs = torch_module(kind)
     _, make, load = KINDS[kind]
     layer = load(make(U), arrays(theirs))
     plain = load(make(U, normalize=(), use_bias=True), arrays(theirs))
-    for name in ("kernel", "recurrent_kernel"):
+    names = {n: n for n in ("kernel", "recurrent_kernel", "bias")}
+    if kind == "GRU":
+        del names["bias"]
+        names |= {"kernel_beta": "bias", "recurrent_beta": "recurrent_bias"}
+    for name, of_plain in names.items():
         np.testing.assert_array_equal(
-            *(
-                keras.ops.convert_to_numpy(getattr(made.cell, name))
-                for made in (layer, plain)
-            )
+            keras.ops.convert_to_numpy(getattr(layer.cell, name)),
+            keras.ops.convert_to_numpy(getattr(plain.cell, of_plain)),
         )
 
 
