@@ -157,9 +157,11 @@ def fused_op(spec: Spec, known: bool) -> Any:
     return backend.custom_vjp(
         functools.partial(forward, values),
         functools.partial(vjp, spec),
-        functools.partial(forward, plain),
+        None if values == plain else functools.partial(forward, plain),
         compiled=known,
-        reference_backward=functools.partial(vjp, plain),
+        reference_backward=(
+            None if spec == plain else functools.partial(vjp, plain)
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from arrays import close, to_numpy
 from backend_gradients import compiled, gradients
 
+import keras_ln
 from keras_ln import backend
 
 pytestmark = pytest.mark.every_backend
@@ -246,6 +247,16 @@ if BACKEND == "jax":
             expected = x[::-1].cumsum(0)[::-1] if reverse else x.cumsum(0)
             close(jax.jit(cumulative)(x), expected, rtol=1e-12)
         assert "unroll=4" in str(jax.make_jaxpr(cumulative)(x))
+
+    def test_converters_see_no_choice_without_kernels(without_kernels):
+        """jax2onnx knows JAX's own operations alone."""
+        import jax
+
+        layer = keras_ln.LNLSTM(2)
+        x = np.ones((1, 3, 2), "float32")
+        layer.build(x.shape)
+        gradient = jax.grad(lambda x: layer(x).sum())
+        assert "keras_ln_choice" not in str(jax.make_jaxpr(gradient)(x))
 
 
 def test_current_trace():

@@ -18,6 +18,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.engine.activations import ACTIVATIONS
+from keras_ln.engine.dtypes import widen
 from keras_ln.engine.spec import Cell, Spec, Vector
 from keras_ln.ops.norms.cell_norms import (
     LayerNorms,
@@ -84,6 +85,7 @@ def lstm_step_vjp(
         axis=-1,
     )
     d_products, more = sites_vjp(sites, [dz] * len(sites))
+    more |= {name: backend.sum(dz, 0) for name in _later(norms)}
     return *d_products, (None, dc * f), d_vectors | more
 
 
@@ -96,10 +98,13 @@ def _values(
 ) -> tuple[Any, ...]:
     """The sites of the gates and of c', c', i, f, c~, o, activation(N(c'))."""
     (_, c), spec = states, norms.spec
-    sites = norms.sites(x_product, h_product, factors)
+    later = _later(norms)
+    at_once = () if later else ("bias",)
+    sites = norms.sites(x_product, h_product, factors, at_once)
 
     def gates() -> Any:
-        return _gates(sum_of(site.value for site in sites), spec)
+        z = sum_of(site.value for site in sites)
+        return _gates(sum_of([z, *map(widen, later.values())]), spec)
 
     def new_state() -> Any:
         return norms.plus_product(f * c, i, candidate)
@@ -109,6 +114,17 @@ def _values(
     state = norms.site("state", new_c, factors.get("state"))
     y = norms.once("y", lambda: spec.activation.function(state.value))
     return sites, state, new_c, i, f, candidate, o, y
+
+
+def _later(norms: LayerNorms) -> dict[str, Any]:
+    """The bias, where it is added to the sum of the sites.
+
+    Beside a beta TensorFlow adds both by an operation of which tensorflow.js
+    (4.22) makes an error; test_formats.py notices.
+    """
+    if norms.spec.fused_norms or "bias" not in norms.weights:
+        return {}
+    return {"bias": norms.weights["bias"]}
 
 
 def _gates(z: Any, spec: Spec) -> Any:

@@ -112,15 +112,19 @@ class LayerNorms:
         return self.kept[names] if one else [self.kept[n] for n in names]
 
     def sites(
-        self, x_product: Any, h_product: Any, factors: dict[str, Any]
+        self,
+        x_product: Any,
+        h_product: Any,
+        factors: dict[str, Any],
+        shift: tuple[str, ...] = ("bias",),
     ) -> list["Site"]:
         """The sites of x W and of h R (B, F), or that of their sum."""
         if self.spec.summed:
             arguments = "sum", x_product, h_product, factors
-            return [self.of_sum(*arguments, inside="sum_bias", shift=("bias",))]
+            return [self.of_sum(*arguments, inside="sum_bias", shift=shift)]
         given = [factors.get(name) for name in ("kernel", "recurrent")]
         return [
-            self.site("kernel", x_product, given[0], ("bias",)),
+            self.site("kernel", x_product, given[0], shift),
             self.site("recurrent", h_product, given[1], ("recurrent_bias",)),
         ]
 
