@@ -126,14 +126,22 @@ _READ_OF_STATISTICS = (
 )
 
 
-_INITIAL = ("initial_h", "initial_c")
-
-
 def _run_fused(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
     fused = spec.cell.fused_norms is not None
     fused = fused and options.context.fused_reason is None
-    unbounded = [a for n, a in arrays.items() if n in ("x", *_INITIAL)]
-    fused = fused and backend.fused.are_moderate(unbounded)
+    results = _run_op(spec, arrays, options, fused)
+    if fused and (nans := backend.fused.nans(results.values())):
+        # Single operations give NaN where squares overflow, or epsilon is
+        # rounded to 0. What comes of NaN stays the same to the last bit.
+        others = _run_op(spec, arrays, options, fused=False)
+        if backend.fused.nans(others.values()) < nans:
+            return others
+    return results
+
+
+def _run_op(
+    spec: Spec, arrays: Tensors, options: RunOptions, fused: bool
+) -> Tensors:
     # On other devices the kernel launches of a step cost more than its
     # arithmetic.
     few = not (fused or options.context.on_cpu or spec.cell.batch_statistics)

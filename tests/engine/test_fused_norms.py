@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 import torch
 from arrays import close
+from backend_gradients import value_and_gradients
+from descriptors import BY_NAME, randomize
+from recurrence import same
+from tolerances import FLOAT32
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import keras_ln
@@ -54,6 +58,33 @@ def test_operations_of_a_time_step(name, most, without_kernels):
     layer = getattr(keras_ln, name)(U, return_sequences=True)
     few, many = (counts(layer, steps) for steps in (4, 8))
     assert (many - few <= 4 * np.array(most)).all(), (many - few) / 4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "weight", "epsilon"),
+    [
+        # In float32 the squares overflow of what is finite.
+        ((1e20, np.nan), 1.0, 1e-5),
+        ((-1e20, np.inf), 1.0, 1e-5),
+        ((1.0, 1e10), 1e10, 1e-5),
+        # And this is 0, or inf.
+        ((0.0, 1.0), 1.0, 1e-50),
+        ((0.0, 1.0), 1.0, 1e39),
+    ],
+)
+@pytest.mark.parametrize("name", ["LNLSTM", "LNGRU", "LNSimpleRNN"])
+def test_what_overflows(name, sizes, weight, epsilon, without_kernels):
+    """Values and gradients are those of the loop."""
+    x = np.random.default_rng(0).normal(size=(2, 3, 3))
+    x = np.float32(x * np.reshape(sizes, (2, 1, 1)))
+    results = []
+    for use_fused in (True, False):
+        layer = BY_NAME[name].make(epsilon=epsilon, use_fused=use_fused)
+        layer.build(x.shape)
+        randomize(layer)
+        layer.cell.kernel.assign(weight * layer.cell.kernel)
+        results.append(value_and_gradients(layer, x))
+    same(*results, FLOAT32)
 
 
 def test_transforms_take_ordinary_operations():

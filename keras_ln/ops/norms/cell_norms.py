@@ -230,11 +230,14 @@ class LayerNorms:
 
     def scale(self, mean: Any, variance: Any, flat: float = 1.0) -> Any:
         """The scale of each row; `flat` for rows without variance."""
-        scale = 1.0 / backend.sqrt(variance + self.spec.epsilon)
+        raised = variance + self.spec.epsilon
         # Moving statistics are constants: no gradient passes their scale.
         if self.spec.skip_flat_rows or self.moving is not None:
-            return scale
-        return backend.where(is_flat(mean, variance), flat, scale)
+            return 1.0 / backend.sqrt(raised)
+        # Replaced before the root, whose gradient overflows for a tiny epsilon.
+        constant = is_flat(mean, variance)
+        scale = 1.0 / backend.sqrt(backend.where(constant, 1.0, raised))
+        return scale if flat == 1.0 else backend.where(constant, flat, scale)
 
     def factors_of(self, name: str, z: Any) -> tuple[Any, Any]:
         """The factors of a site, and `z` for it."""

@@ -85,7 +85,8 @@ class FusedNorms(LayerNorms):
             return backend.where(self.spread(far), 0.0, z)
 
         revise = backend.fused.revise
-        scale = revise(scale * most > 1.0 - 2.0**-18, marked, scale, z)
+        ordinary = scale * most <= 1.0 - 2.0**-18  # False for NaN.
+        scale = revise(~ordinary, marked, scale, z)
         far = (scale < 0.0) & (abs(mean) > 1.0)
         mean = backend.where(far, 0.0, mean)
         return mean, abs(scale), revise(far, level, z, far)
