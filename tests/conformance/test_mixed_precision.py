@@ -1,22 +1,32 @@
 """Every layer in mixed precision: values, gradients, dtypes."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 from arrays import close
 from backend_gradients import value_and_gradients
-from descriptors import LAYERS, SEQUENCE_LAYERS, B
+from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, B
 from layer_calls import example
 from pairwise import one_everywhere
 
 import keras_ln
 
 BACKEND = keras.backend.backend()
+PROJECTED = [
+    dataclasses.replace(BY_NAME[name], arguments={"units": 3, "projection": 12})
+    for name in ("LNLSTM", "WNLSTM")
+]
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize(
-    "row", one_everywhere(LAYERS, "LNLSTM", "BatchNormalization")
+    "row",
+    [
+        *one_everywhere(LAYERS, "LNLSTM", "BatchNormalization"),
+        *(pytest.param(row, id=f"{row}-projected") for row in PROJECTED),
+    ],
 )
 def test_gradients(row, policy):
     """The op and the loop, as far as each other from the layer in float64.
@@ -27,9 +37,13 @@ def test_gradients(row, policy):
     # amplify what is rounded to 8 bits.
     units = {"units": 16} if "units" in row.arguments else {}
     x = np.random.default_rng(8).normal(size=(*row.input_shape[:-1], 8))
-    states = [np.cos(np.arange(16.0 * B) + k) for k in range(row.state_count)]
     first = row.make(**units)
     first.build(x.shape)
+    sizes = keras.tree.flatten(getattr(first, "state_size", ()))
+    states = [
+        np.cos(np.arange(float(B * size)) + k).reshape(B, size)
+        for k, size in enumerate(sizes[: row.state_count])
+    ]
     weights = [
         w + 0.3 * np.sin(np.arange(w.size)).reshape(w.shape)
         for w in first.get_weights()
@@ -42,8 +56,7 @@ def test_gradients(row, policy):
         result = value_and_gradients(
             layer,
             x.astype(layer.dtype),
-            states=[s.reshape(B, 16).astype(layer.dtype) for s in states]
-            or None,
+            states=[s.astype(layer.dtype) for s in states] or None,
         )
         y = result.outputs[0]
         if BACKEND != "jax":  # whose stateless calls cast no inputs
