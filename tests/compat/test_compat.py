@@ -149,11 +149,11 @@ def test_a_stateful_layer_needs_its_batch_size():
 class Haste:
     """A layer of haste's, as far as it is asked."""
 
-    def __init__(self, zoneout):
-        self.zoneout = zoneout
+    def __init__(self, zoneout, weights=HASTE):
+        self.zoneout, self.weights = zoneout, weights
 
     def state_dict(self):
-        return HASTE
+        return self.weights
 
 
 def test_zoneout_is_that_of_haste():
@@ -175,6 +175,10 @@ def test_zoneout_is_that_of_haste():
         compat.load_haste_lstm(
             keras_ln.LNLSTM(UNITS, center=False, cell_zoneout=0.1), HASTE
         )
+    gru = keras_ln.LNGRU(UNITS, groups="all", center=False, use_bias=True)
+    with pytest.raises(ValueError, match="zoneout=0.1.*Received: zoneout=0.0"):
+        weights = part(CASES["haste_gru"], "weight_")
+        compat.load_haste_gru(gru, Haste(0.1, weights))
 
 
 def test_wrong_weights():
