@@ -298,7 +298,7 @@ def one_step(
 ) -> tuple[Any, Any]:
     """H (B, U) and the new states for inputs (B, D), by ordinary operations.
 
-    `run_op` runs a public op, with the options of `over_time`.
+    `run_op` runs a public op, with the arguments of `over_time`.
     """
     inputs = arguments.dense_tensor("inputs", inputs)
     arguments.check_floating("inputs", inputs.dtype)
@@ -311,8 +311,14 @@ def one_step(
             arguments.check_rank(name, zone.shape, "batch, units")
             options[name] = zone[:, None]
     options |= {"use_fused": False, "unroll": True, "states_name": "states"}
-    h, _, states = run_op(inputs[:, None], states, weights, **options)
+    options |= {"sequences": inputs[:, None], "initial_states": states}
+    h, _, states = run_op(weights=weights, **options)
     return h, states
+
+
+def of_call(scope: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of an op's call by name, from its `locals()`."""
+    return scope.pop("options") | scope
 
 
 def _public(

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops.norms.cell_norms import (
-    LayerNorms,
-    sites_vjp,
-    sum_of,
-)
+from keras_ln.ops.norms.cell_norms import LayerNorms, sites_vjp, sum_of
 from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
     StepOptions,
+    of_call,
     one_step,
     over_time,
     sequence_op,
@@ -121,11 +118,10 @@ LN_GRU = Cell(
 )
 
 
-def _run(*tensors, **options):
-    """`ln_gru`, and one step of it, with the options of `over_time`."""
-    *_, weights = tensors
-    options["summed"] = "sum_gamma" in weights
-    return over_time(LN_GRU, *tensors, owner="ln_gru", **options)[:3]
+def _run(**arguments):
+    """`ln_gru`, and one step of it, with the arguments of `over_time`."""
+    arguments["summed"] = "sum_gamma" in arguments["weights"]
+    return over_time(LN_GRU, owner="ln_gru", **arguments)[:3]
 
 
 @sequence_op
@@ -183,16 +179,7 @@ def ln_gru(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    return _run(
-        sequences,
-        initial_states,
-        weights,
-        activation=activation,
-        recurrent_activation=recurrent_activation,
-        epsilon=epsilon,
-        groups=groups,
-        **options,
-    )
+    return _run(**of_call(locals()))
 
 
 @step_op(ln_gru)

@@ -20,15 +20,12 @@ from keras_ln import backend
 from keras_ln.engine.activations import ACTIVATIONS
 from keras_ln.engine.dtypes import widen
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops.norms.cell_norms import (
-    LayerNorms,
-    sites_vjp,
-    sum_of,
-)
+from keras_ln.ops.norms.cell_norms import LayerNorms, sites_vjp, sum_of
 from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
     StepOptions,
+    of_call,
     one_step,
     over_time,
     sequence_op,
@@ -177,9 +174,8 @@ LN_LSTM = Cell(
 )
 
 
-def _run(*tensors, carry_normalized_state=False, **options):
-    """`ln_lstm`, and one step of it, with the options of `over_time`."""
-    *_, weights = tensors
+def _run(weights, carry_normalized_state=False, **arguments):
+    """`ln_lstm`, and one step of it, with the arguments of `over_time`."""
     if carry_normalized_state and "state_gamma" not in weights:
         raise ValueError(
             "carry_normalized_state=True needs the weight state_gamma, which "
@@ -188,11 +184,11 @@ def _run(*tensors, carry_normalized_state=False, **options):
         )
     return over_time(
         LN_LSTM,
-        *tensors,
+        weights=weights,
         carry_normalized_state=carry_normalized_state,
         summed="sum_gamma" in weights,
         owner="ln_lstm",
-        **options,
+        **arguments,
     )[:3]
 
 
@@ -249,18 +245,7 @@ def ln_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    return _run(
-        sequences,
-        initial_states,
-        weights,
-        activation=activation,
-        recurrent_activation=recurrent_activation,
-        epsilon=epsilon,
-        carry_normalized_state=carry_normalized_state,
-        cell_zoneout=cell_zoneout,
-        groups=groups,
-        **options,
-    )
+    return _run(**of_call(locals()))
 
 
 @step_op(ln_lstm)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops.norms.cell_norms import (
-    LayerNorms,
-    sites_vjp,
-)
+from keras_ln.ops.norms.cell_norms import LayerNorms, sites_vjp
 from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
     StepOptions,
+    of_call,
     one_step,
     over_time,
     sequence_op,
@@ -78,10 +76,9 @@ LN_SIMPLE_RNN = Cell(
 )
 
 
-def _run(*tensors, **options):
-    """`ln_simple_rnn`, and one step of it, with the options of `over_time`."""
-    owner = "ln_simple_rnn"
-    return over_time(LN_SIMPLE_RNN, *tensors, owner=owner, **options)[:3]
+def _run(**arguments):
+    """`ln_simple_rnn`, and a step of it, with the arguments of `over_time`."""
+    return over_time(LN_SIMPLE_RNN, owner="ln_simple_rnn", **arguments)[:3]
 
 
 @sequence_op
@@ -125,14 +122,7 @@ def ln_simple_rnn(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    return _run(
-        sequences,
-        initial_states,
-        weights,
-        activation=activation,
-        epsilon=epsilon,
-        **options,
-    )
+    return _run(**of_call(locals()))
 
 
 @step_op(ln_simple_rnn)

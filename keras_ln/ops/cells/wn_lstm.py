@@ -17,6 +17,7 @@ from keras_ln.ops.public import (
     Options,
     StepOptions,
     check_sequences,
+    of_call,
     one_step,
     over_time,
     sequence_op,
@@ -75,15 +76,7 @@ def wn_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    return _run(
-        sequences,
-        initial_states,
-        weights,
-        activation=activation,
-        recurrent_activation=recurrent_activation,
-        cell_zoneout=cell_zoneout,
-        **options,
-    )
+    return _run(**of_call(locals()))
 
 
 @step_op(wn_lstm)
@@ -108,8 +101,8 @@ def wn_lstm_step(
     return one_step(_run, inputs, states, weights, **options)
 
 
-def _run(sequences, initial_states, weights, **options):
-    """`wn_lstm`, and one step of it, with the options of `over_time`."""
+def _run(sequences, weights, **arguments):
+    """`wn_lstm`, and one step of it, with the arguments of `over_time`."""
     _check_names(weights)
     sequences, weights = tensors_of(sequences, weights)
     check_sequences(sequences)
@@ -118,11 +111,10 @@ def _run(sequences, initial_states, weights, **options):
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
     return over_time(
         LN_LSTM,
-        sequences,
-        initial_states,
-        effective_weights(weights, sequences.dtype),
+        sequences=sequences,
+        weights=effective_weights(weights, sequences.dtype),
         owner="wn_lstm",
-        **options,
+        **arguments,
     )[:3]
 
 
