@@ -12,15 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from problems import (
-    arguments,
-    backward,
-    call_of,
-    draw,
-    forward,
-    problem,
-    run,
-)
+from problems import arguments, backward, call_of, draw, forward, problem, run
 
 import keras_ln_kernels
 from keras_ln_kernels import call, digest, library
@@ -170,10 +162,11 @@ def test_the_choice_of_instruction_set(each_instruction_set):
     assert keras_ln_kernels.instruction_set() == each_instruction_set
 
 
-def fresh(code, **environment):
+def fresh(code, *arguments, **environment):
     """What a new process prints."""
+    code = f"import keras_ln_kernels as k; {code}"
     return subprocess.run(
-        [sys.executable, "-c", f"import keras_ln_kernels as k; {code}"],
+        [sys.executable, "-c", code, *map(str, arguments)],
         env=os.environ
         | {"PYTHONPATH": os.pathsep.join(sys.path)}
         | environment,
@@ -209,15 +202,7 @@ for path in map(Path, sys.argv[1:]):
 
 def reasons(*paths):
     """Why each library cannot be used, by one new process."""
-    ended = subprocess.run(
-        [sys.executable, "-c", REASONS, *map(str, paths)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert ended.returncode == 0, (ended.returncode, ended.stderr)
-    found = ended.stdout.splitlines()
+    found = fresh(REASONS, *paths).splitlines()
     assert len(found) == len(paths), found
     return found
 
@@ -271,11 +256,8 @@ def test_a_library_whose_highest_bytes_come_first(monkeypatch, tmp_path):
     start = b"\x7fELF\2\2".ljust(16, b"\0") + struct.pack(">HH", 3, 22)
     elf.write_bytes(start.ljust(54, b"\0") + struct.pack(">5H", 56, 0, 0, 0, 0))
     for order in ("big", "little"):
-        monkeypatch.setattr(
-            digest,
-            "sys",
-            types.SimpleNamespace(byteorder=order, platform="linux"),
-        )
+        system = types.SimpleNamespace(byteorder=order, platform="linux")
+        monkeypatch.setattr(digest, "sys", system)
         monkeypatch.setattr(digest, "_MACHINES", {})
         wrong = built if order == "big" else elf
         for path in (built, elf):

@@ -4,14 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from problems import (
-    arguments,
-    call_of,
-    draw,
-    final_names,
-    problem,
-    run,
-)
+from problems import arguments, call_of, draw, final_names, problem, run
 from test_arguments import SIZES, fresh
 
 import keras_ln_kernels

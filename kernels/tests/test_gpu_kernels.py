@@ -3,15 +3,7 @@
 import gpu_problems
 import numpy as np
 import pytest
-from gpu_problems import (
-    ALONE,
-    CASES,
-    LARGE,
-    SMALL,
-    check,
-    drawn_of,
-    results,
-)
+from gpu_problems import ALONE, CASES, LARGE, SMALL, check, drawn_of, results
 
 from keras_ln_kernels.gpu_plan import CELLS
 

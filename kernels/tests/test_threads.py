@@ -8,18 +8,11 @@ import ctypes
 import faulthandler
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
-from problems import (
-    draw,
-    forward,
-    gradients,
-    use_threads_of,
-)
+from problems import draw, forward, gradients, use_threads_of
 from test_arguments import fresh
 
 import keras_ln_kernels
@@ -33,6 +26,13 @@ def same(a, b):
     assert a.keys() == b.keys()
     for name in a:
         assert a[name].tobytes() == b[name].tobytes(), name
+
+
+def finish(threads):
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def check_child(right):
@@ -120,10 +120,7 @@ def test_the_callers_own_parallel_for(order, monkeypatch):
             threading.Thread(target=task, args=(task_context, i))
             for i in range(count)
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        finish(threads)
 
     drawn = draw("gru", (7, 9, 70, 40), masks=ALL)
     expected = gradients(drawn)
@@ -135,7 +132,7 @@ def test_the_callers_own_parallel_for(order, monkeypatch):
 def test_signals_come_to_the_programs_own_threads():
     """The pool's let `sigwait` have its signal, however often it is sent."""
     code = """
-import os, signal, sys
+import os, signal
 from problems import draw, gradients
 from keras_ln_kernels import use_sharing
 use_sharing("columns")
@@ -149,13 +146,7 @@ for _ in range(50):
 # And the thread that started them still gets what it did before.
 assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == {signal.SIGUSR1}
 """
-    subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-        check=True,
-        timeout=100,
-    )
+    fresh(code, OMP_NUM_THREADS="1")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -322,14 +313,12 @@ def test_eight_callers_at_once_lend_one_after_the_other(each_sharing):
         except Exception as error:  # A thread would drop it.
             wrong.append(error)
 
-    threads = [
-        threading.Thread(target=work, args=pair)
-        for pair in zip(problems, expected, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    finish(
+        [
+            threading.Thread(target=work, args=pair)
+            for pair in zip(problems, expected, strict=True)
+        ]
+    )
     assert not wrong
     assert set(team.at_once) == {1}
 

@@ -4,16 +4,13 @@ The layers follow each other in one model, so that a mode costs one fit.
 """
 
 import functools
-import os
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 from arrays import close
 from descriptors import LAYERS, B, D, T, randomize
+from scripts import run_python
 
 import keras_ln
 
@@ -178,15 +175,6 @@ def saved(tmp_path_factory):
 @pytest.mark.full
 @pytest.mark.parametrize("reader", READERS[BACKEND])
 def test_one_file_loads_on_every_backend(saved, reader):
-    run = subprocess.run(
-        [sys.executable, "-c", LOAD, "model.keras", "data.npz"],
-        cwd=saved,
-        env=os.environ
-        | {
-            "KERAS_BACKEND": reader,
-            "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
-        },
-        capture_output=True,
-        text=True,
-    )
+    files = saved / "model.keras", saved / "data.npz"
+    run = run_python("-c", LOAD, *files, KERAS_BACKEND=reader)
     assert f"same on {reader}" in run.stdout, run.stderr

@@ -3,15 +3,13 @@
 import configparser
 import importlib.metadata
 import importlib.resources
-import os
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import run_python
 
 import keras_ln
 from keras_ln.version import __version__
@@ -39,17 +37,6 @@ class Hiding:
 
 sys.meta_path[:] = map(Hiding, sys.meta_path)
 """
-
-
-def run_python(code, backend, **environment):
-    """Run `code` in a fresh interpreter, in the repository's root."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=os.environ | {"KERAS_BACKEND": backend} | environment,
-        capture_output=True,
-        text=True,
-    )
 
 
 def setup_cfg():
@@ -141,22 +128,21 @@ def test_import_works_with_one_framework_present(framework):
         "layer = keras_ln.LayerNormalization()\n"
         "print(keras.config.backend(), layer(keras.ops.ones((2, 3))).shape)\n"
     )
-    done = run_python(code, framework)
+    done = run_python("-c", code, KERAS_BACKEND=framework)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(framework)
 
 
 def test_import_without_a_framework_says_what_to_install():
     hidden = FRAMEWORKS | {"keras"}  # Whose own error would come first.
-    done = run_python(HIDE.format(hidden=hidden) + "import keras_ln", "jax")
+    code = HIDE.format(hidden=hidden) + "import keras_ln"
+    done = run_python("-c", code, KERAS_BACKEND="jax")
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
     assert last_line.startswith("ImportError: keras_ln runs on TensorFlow, JAX")
     assert "pip install tensorflow" in last_line
     # To infer with OpenVINO Keras needs none of them.
-    done = run_python(
-        HIDE.format(hidden=hidden) + "import keras_ln", "openvino"
-    )
+    done = run_python("-c", code, KERAS_BACKEND="openvino")
     assert done.stderr.endswith("No module named 'keras'\n")
 
 
@@ -190,7 +176,8 @@ def test_import_says_which_framework_to_choose(
         "    print(error)\n"
         f"print({FRAMEWORKS | {'keras'}} & {{*sys.modules}})\n"
     )
-    done = run_python(code, variable, KERAS_HOME=str(tmp_path))
+    home = {"KERAS_HOME": str(tmp_path)}
+    done = run_python("-c", code, KERAS_BACKEND=variable, **home)
     message, imported = done.stdout.splitlines()
     assert imported == "set()"
     missing, *others = words
@@ -215,7 +202,7 @@ def test_no_framework_is_required():
 
 def test_import_names_the_backends_that_work():
     code = "import keras; keras.backend.backend = lambda: 'other'\n"
-    done = run_python(f"{code}import keras_ln", "jax")
+    done = run_python("-c", f"{code}import keras_ln", KERAS_BACKEND="jax")
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
     assert last_line.startswith("ImportError: keras_ln runs on the Keras")

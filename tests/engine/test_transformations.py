@@ -1,8 +1,6 @@
 """The frameworks' transformations of functions, through ops and layers."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ from arrays import close
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 from recurrence import MASKS, layer_of, randomize
+from scripts import run_python
 from tolerances import FLOAT64
 
 import keras_ln
@@ -239,17 +238,10 @@ for name, options in (
     @pytest.mark.full
     def test_shard_map_and_explicit_mesh():
         """With its check of types, the default: gradients of weights add up."""
-        subprocess.run(
-            [sys.executable, "-c", SHARDED],
-            env=os.environ
-            | {
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "XLA_FLAGS": os.environ["XLA_FLAGS"]
-                + " --xla_force_host_platform_device_count=2",
-            },
-            check=True,
-            timeout=300,
-        )
+        flags = "--xla_force_host_platform_device_count=2"
+        flags = f"{os.environ['XLA_FLAGS']} {flags}"
+        done = run_python("-c", SHARDED, XLA_FLAGS=flags)
+        assert done.returncode == 0, done.stderr
 
 elif BACKEND == "tensorflow":
     import tensorflow as tf

@@ -7,6 +7,14 @@ from keras_ln.engine.cpu import _operation
 
 
 @pytest.fixture
+def driver(monkeypatch):
+    """The emulated driver, which runs the GPU kernels while the test runs."""
+    import gpu_emulation  # It imports Keras.
+
+    return gpu_emulation.use(monkeypatch)
+
+
+@pytest.fixture
 def calls(monkeypatch):
     """What the kernels are asked for, while the test runs."""
     made = []

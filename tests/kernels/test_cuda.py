@@ -48,11 +48,6 @@ def test_when_they_are_off(monkeypatch):
     assert reason() == f"The GPU kernels cannot run: {wrong}"
 
 
-@pytest.fixture
-def driver(monkeypatch):
-    return gpu_emulation.use(monkeypatch)
-
-
 @pytest.mark.every_backend
 @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
 def test_two_blocks(name, driver):

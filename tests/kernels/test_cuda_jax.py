@@ -5,15 +5,14 @@ stream.
 """
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import gpu_emulation
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from gpu_emulation import CLOSE, launches, layer_of
+from gpu_emulation import CLOSE, failing, launches, layer_of
+from scripts import run_python
 
 from keras_ln import backend, ops
 
@@ -26,10 +25,6 @@ if BACKEND == "jax":
     from keras_ln.backend.jax import gpu as gpu_jax
 
     x = np.linspace(-1.0, 1.0, 16, dtype="float32").reshape(2, 4, 2)
-
-    @pytest.fixture
-    def driver(monkeypatch):
-        return gpu_emulation.use(monkeypatch)
 
     @pytest.fixture
     def for_cuda(monkeypatch):
@@ -129,12 +124,9 @@ if BACKEND == "jax":
         gpu_emulation.forget(driver, monkeypatch, rows=16)
         layer = layer_of()
         jax.block_until_ready(jax.jit(layer.__call__)(rows[:7]))
-        driver.fake.fake_fail(b"cuLibraryLoadData", 209)
-        try:
+        with failing(driver, "cuLibraryLoadData", 209):
             with pytest.warns(UserWarning, match="no kernel image"):
                 found = jax.block_until_ready(jax.jit(layer.__call__)(rows))
-        finally:
-            driver.fake.fake_fail(b"cuLibraryLoadData", 0)
         assert [line[3] for line in launches(driver)] == [1, 9]
         plain = layer_of(use_fused=False)
         np.testing.assert_allclose(found, plain(rows), **CLOSE)
@@ -145,16 +137,9 @@ if BACKEND == "jax":
         # The emulation is slow, and one device waits for the other's.
         flags += " --xla_cpu_collective_call_terminate_timeout_seconds=280"
         script = Path(gpu_emulation.__file__).with_name("two_gpus.py")
-        subprocess.run(
-            [sys.executable, script, driver.library],
-            env=os.environ
-            | {
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
-            },
-            check=True,
-            timeout=300,
-        )
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+        done = run_python(script, driver.library, XLA_FLAGS=flags)
+        assert done.returncode == 0, done.stderr
 
     def test_transformations(driver):
         """vmap, of which each row is a launch; a gradient of a gradient."""
@@ -197,12 +182,9 @@ if BACKEND == "jax":
     def test_errors_of_the_driver(function, code, sentence, driver):
         run = jax.jit(layer_of().__call__)
         jax.block_until_ready(run(x))
-        driver.fake.fake_fail(function.encode(), code)
-        try:
+        with failing(driver, function, code):
             with pytest.raises(jax.errors.JaxRuntimeError, match=sentence):
                 jax.block_until_ready(run(x))
-        finally:
-            driver.fake.fake_fail(function.encode(), 0)
 
     def test_a_program_whose_kernel_is_not_here(driver):
         """As one that another process compiled, of another GPU's plan."""

@@ -8,7 +8,7 @@ import gpu_emulation
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from gpu_emulation import CLOSE, launches, layer_of
+from gpu_emulation import CLOSE, failing, launches, layer_of
 
 from keras_ln import backend, ops
 
@@ -20,10 +20,6 @@ if BACKEND == "tensorflow":
     from keras_ln.backend.tensorflow import gpu as gpu_tensorflow
 
     x = np.linspace(-1.0, 1.0, 16, dtype="float32").reshape(2, 4, 2)
-
-    @pytest.fixture
-    def driver(monkeypatch):
-        return gpu_emulation.use(monkeypatch)
 
     @pytest.fixture
     def for_cuda(driver, monkeypatch):
@@ -137,12 +133,9 @@ if BACKEND == "tensorflow":
     def test_errors_of_the_driver(code, error, sentence, driver):
         layer = layer_of()
         layer(x)
-        driver.fake.fake_fail(b"cuLaunchKernelEx", code)
-        try:
+        with failing(driver, "cuLaunchKernelEx", code):
             with pytest.raises(getattr(tf.errors, error), match=sentence):
                 layer(x)
-        finally:
-            driver.fake.fake_fail(b"cuLaunchKernelEx", 0)
 
     def test_products_are_as_precise_as_tensorflow_s():
         switch = tf.config.experimental.enable_tensor_float_32_execution

@@ -7,7 +7,7 @@ import keras
 import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME
-from gpu_emulation import CLOSE, launches, layer_of
+from gpu_emulation import CLOSE, failing, launches, layer_of
 from recurrence import MASKS, Problem, same
 
 from keras_ln import backend, ops
@@ -231,22 +231,16 @@ if BACKEND == "torch":
     def test_errors_of_the_driver(function, code, error, sentence, driver):
         layer = layer_of()
         layer(x)
-        driver.fake.fake_fail(function.encode(), code)
-        try:
+        with failing(driver, function, code):
             with pytest.raises(error, match=sentence):
                 layer(x)
-        finally:
-            driver.fake.fake_fail(function.encode(), 0)
 
     def test_no_memory_while_a_kernel_is_loaded(driver, monkeypatch):
         """It is asked again: at the next call there may be some."""
         gpu_emulation.forget(driver, monkeypatch, rows=8)
-        driver.fake.fake_fail(b"cuLibraryLoadData", 2)
-        try:
+        with failing(driver, "cuLibraryLoadData", 2):
             with pytest.raises(MemoryError, match="Or set KERAS_LN_KERNELS=0"):
                 layer_of()(x)
-        finally:
-            driver.fake.fake_fail(b"cuLibraryLoadData", 0)
         layer_of()(x)
         assert len(launches(driver)) == 1
 

@@ -254,14 +254,11 @@ def test_the_command(emulated, folder, monkeypatch, capsys):
         assert len(launches) == launched
         assert ops.implementation(layer)[0] == "cuda"
     # An error that ends the context withdraws what was found.
-    emulated.fake.fake_fail(b"cuLaunchKernelEx", 700)
-    try:
+    with gpu_emulation.failing(emulated, "cuLaunchKernelEx", 700):
         if BACKEND == "torch":
             with pytest.raises(RuntimeError, match="illegal memory"):
                 layer(x[:1], training=True)
             assert content(folder)[1]["state"] == "withdrawn"
             layer(x[:1], training=True)
             assert "withdrawn" in ops.implementation(layer)[1]["cuda"]
-    finally:
-        emulated.fake.fake_fail(b"cuLaunchKernelEx", 0)
     assert check("--forget") == 0 and not [*folder.glob("*.json")]

@@ -4,6 +4,7 @@
 GPU 0, on stream 77.
 """
 
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -84,6 +85,16 @@ def forget(driver, monkeypatch, rows=None):
         k: v for k, v in opened._kernels.items() if f", {rows}, " not in k[0]
     }
     monkeypatch.setattr(opened, "_kernels", kept)
+
+
+@contextlib.contextmanager
+def failing(driver, function, code):
+    """Lets a function of the driver end with that error."""
+    driver.fake.fake_fail(function.encode(), code)
+    try:
+        yield
+    finally:
+        driver.fake.fake_fail(function.encode(), 0)
 
 
 def _binding():
