@@ -6,16 +6,7 @@ in test_arrays.py.
 
 import keras
 import pytest
-from descriptors import (
-    BY_NAME,
-    CELLS,
-    ROWS,
-    SEQUENCE_LAYERS,
-    B,
-    D,
-    T,
-    U,
-)
+from descriptors import BY_NAME, CELLS, ROWS, SEQUENCE_LAYERS, B, D, T, U
 from refusals import NO_NUMBERS, check_refused, refused, x
 
 import keras_ln

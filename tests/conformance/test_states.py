@@ -5,11 +5,7 @@ import numpy as np
 import pytest
 from arrays import close, to_numpy
 from backend_gradients import BACKEND
-from descriptors import (
-    BY_NAME,
-    SEQUENCE_LAYERS,
-    randomize,
-)
+from descriptors import BY_NAME, SEQUENCE_LAYERS, randomize
 from recurrence import RESETS, Problem
 from tolerances import FLOAT64
 

@@ -3,14 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from statistics_models import (
-    F,
-    average,
-    batches_of,
-    check,
-    example,
-    simple,
-)
+from statistics_models import F, average, batches_of, check, example, simple
 
 import keras_ln
 from keras_ln import reestimate_statistics

@@ -5,6 +5,7 @@ Letters: B batch, U units.
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import keras
 import numpy as np
@@ -33,87 +34,65 @@ def _one(*units):
 
 
 RNN = {
-    "kernel_g": ("kernel", (1,)),
-    "recurrent_g": ("recurrent_kernel", (1,)),
+    "kernel_g": ("kernel", (-1,)),
+    "recurrent_g": ("recurrent_kernel", (-1,)),
 }
 SEPARABLE = {
     "depthwise_g": ("depthwise_kernel", (-2, -1)),
     "pointwise_g": ("pointwise_kernel", (-1,)),
 }
 KINDS = {
-    "Dense": Kind(lambda **k: layers.Dense(4, **k), (3, 5), _one(1)),
-    "Conv1D": Kind(
-        lambda **k: layers.Conv1D(4, 3, strides=2, **k), (2, 8, 3), _one(-1)
-    ),
-    "Conv2D": Kind(lambda **k: layers.Conv2D(4, 2, **k), (2, 4, 4, 3), _one(3)),
+    "Dense": Kind(partial(layers.Dense, 4), (3, 5), _one(1)),
+    "Conv1D": Kind(partial(layers.Conv1D, 4, 3, 2), (2, 8, 3), _one(-1)),
+    "Conv2D": Kind(partial(layers.Conv2D, 4, 2), (2, 4, 4, 3), _one(3)),
     "Conv2D of groups": Kind(
-        lambda **k: layers.Conv2D(4, (3, 2), groups=2, **k),
-        (2, 5, 4, 6),
-        _one(3),
+        partial(layers.Conv2D, 4, (3, 2), groups=2), (2, 5, 4, 6), _one(3)
     ),
-    "Conv3D": Kind(
-        lambda **k: layers.Conv3D(2, 2, **k), (2, 3, 3, 3, 2), _one(4)
-    ),
+    "Conv3D": Kind(partial(layers.Conv3D, 2, 2), (2, 3, 3, 3, 2), _one(4)),
     "Conv1DTranspose": Kind(
-        lambda **k: layers.Conv1DTranspose(4, 3, strides=2, **k),
-        (2, 4, 3),
-        _one(1),
+        partial(layers.Conv1DTranspose, 4, 3, 2), (2, 4, 3), _one(1)
     ),
     "Conv2DTranspose": Kind(
-        lambda **k: layers.Conv2DTranspose(4, 2, **k), (2, 3, 3, 2), _one(2)
+        partial(layers.Conv2DTranspose, 4, 2), (2, 3, 3, 2), _one(2)
     ),
     "Conv3DTranspose": Kind(
-        lambda **k: layers.Conv3DTranspose(3, 2, **k), (2, 2, 2, 2, 2), _one(3)
+        partial(layers.Conv3DTranspose, 3, 2), (2, 2, 2, 2, 2), _one(3)
     ),
     "DepthwiseConv1D": Kind(
-        lambda **k: layers.DepthwiseConv1D(3, depth_multiplier=2, **k),
-        (2, 5, 3),
-        _one(1, 2),
+        partial(layers.DepthwiseConv1D, 3, depth_multiplier=2),
+        *((2, 5, 3), _one(1, 2)),
     ),
     "DepthwiseConv2D": Kind(
-        lambda **k: layers.DepthwiseConv2D(2, depth_multiplier=2, **k),
-        (2, 4, 4, 3),
-        _one(2, 3),
+        partial(layers.DepthwiseConv2D, 2, depth_multiplier=2),
+        *((2, 4, 4, 3), _one(2, 3)),
     ),
     "SeparableConv1D": Kind(
-        lambda **k: layers.SeparableConv1D(4, 3, **k), (2, 5, 3), SEPARABLE
+        partial(layers.SeparableConv1D, 4, 3), (2, 5, 3), SEPARABLE
     ),
     "SeparableConv2D": Kind(
-        lambda **k: layers.SeparableConv2D(4, 2, **k), (2, 3, 3, 2), SEPARABLE
+        partial(layers.SeparableConv2D, 4, 2), (2, 3, 3, 2), SEPARABLE
     ),
     "EinsumDense": Kind(
-        lambda **k: layers.EinsumDense(
-            "abc,cde->abde", (None, 2, 3), bias_axes="de", **k
+        partial(
+            layers.EinsumDense, "abc,cde->abde", (None, 2, 3), bias_axes="de"
         ),
-        (2, 3, 4),
-        _one(1, 2),
+        *((2, 3, 4), _one(1, 2)),
     ),
     "EinsumDense of each step": Kind(
-        lambda **k: layers.EinsumDense(
-            "abc,bcd->abd", (2, 3), bias_axes="bd", **k
-        ),
-        (3, 2, 4),
-        _one(0, 2),
+        partial(layers.EinsumDense, "abc,bcd->abd", (2, 3), bias_axes="bd"),
+        *((3, 2, 4), _one(0, 2)),
     ),
-    "LSTM": Kind(lambda **k: layers.LSTM(2, **k), (2, 3, 4), RNN),
-    "GRU": Kind(lambda **k: layers.GRU(2, **k), (2, 3, 4), RNN),
-    "SimpleRNN": Kind(lambda **k: layers.SimpleRNN(2, **k), (2, 3, 4), RNN),
+    "LSTM": Kind(partial(layers.LSTM, 2), (2, 3, 4), RNN),
+    "GRU": Kind(partial(layers.GRU, 2), (2, 3, 4), RNN),
+    "SimpleRNN": Kind(partial(layers.SimpleRNN, 2), (2, 3, 4), RNN),
     "RNN": Kind(
         lambda **k: layers.RNN(layers.LSTMCell(2, **k), **k), (2, 3, 4), RNN
     ),
-    "LNLSTM": Kind(lambda **k: keras_ln.LNLSTM(2, **k), (2, 3, 4), RNN),
-    "ConvLSTM1D": Kind(
-        lambda **k: layers.ConvLSTM1D(2, 2, **k),
-        (2, 3, 4, 2),
-        {
-            "kernel_g": ("kernel", (2,)),
-            "recurrent_g": ("recurrent_kernel", (2,)),
-        },
-    ),
+    "LNLSTM": Kind(partial(keras_ln.LNLSTM, 2), (2, 3, 4), RNN),
+    "ConvLSTM1D": Kind(partial(layers.ConvLSTM1D, 2, 2), (2, 3, 4, 2), RNN),
     "TimeDistributed": Kind(
         lambda **k: layers.TimeDistributed(layers.Dense(4, **k), **k),
-        (2, 3, 5),
-        _one(1),
+        *((2, 3, 5), _one(1)),
     ),
 }
 # The loops of Keras on JAX with 64 bits run SimpleRNN in float32 alone, and GRU

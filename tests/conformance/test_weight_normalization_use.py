@@ -97,8 +97,7 @@ def test_losses_random_numbers_and_statistics_of_the_layer_pass_through():
         losses = model.fit(x, y, 4, 2, verbose=0, shuffle=False)
         found.append((first, sorted(eager), losses.history["loss"]))
         assert float(to_numpy(inside.calls)) == 6.0
-    for ours, theirs in zip(*found, strict=True):
-        close(ours, theirs, **FLOAT32)
+    close(*found, **FLOAT32)
 
 
 class Noisy(layers.Layer):
@@ -136,8 +135,7 @@ def test_random_numbers_in_a_loop():
         # Two masks of each step are not the same.
         assert 0.3 < (outputs[0] == 0).mean() < 0.7
         found.append([*outputs, to_numpy(cell.seed.state.value)])
-    for ours, theirs in zip(*found, strict=True):
-        close(ours, theirs, **FLOAT32)
+    close(*found, **FLOAT32)
 
 
 class Failing(layers.Dense):
@@ -183,22 +181,18 @@ def test_eight_threads_see_what_one_sees():
                 np.testing.assert_array_equal(y, right[number % 2])
 
 
-def tagger():
+def tagger(wrap=WeightNormalization):
     """Words to tags: masks, around and inside Bidirectional, over time."""
-    around = layers.Bidirectional(
-        WeightNormalization(layers.LSTM(U, return_sequences=True))
-    )
-    inside = WeightNormalization(
-        layers.Bidirectional(layers.LSTM(U, return_sequences=True))
-    )
+    around = layers.Bidirectional(wrap(layers.LSTM(U, return_sequences=True)))
+    inside = wrap(layers.Bidirectional(layers.LSTM(U, return_sequences=True)))
     return keras.Sequential(
         [
             keras.Input((None,), dtype="int32"),
             layers.Embedding(7, D, mask_zero=True),
             around,
             inside,
-            layers.TimeDistributed(WeightNormalization(layers.Dense(3))),
-            WeightNormalization(layers.TimeDistributed(layers.Dense(2))),
+            layers.TimeDistributed(wrap(layers.Dense(3))),
+            wrap(layers.TimeDistributed(layers.Dense(2))),
         ]
     )
 
@@ -206,16 +200,7 @@ def tagger():
 def plain_tagger(model):
     """Its twin of plain layers, with the kernels of the model."""
     embedding, around, inside, over, within = model.layers
-    twin = keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32"),
-            layers.Embedding(7, D, mask_zero=True),
-            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
-            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
-            layers.TimeDistributed(layers.Dense(3)),
-            layers.TimeDistributed(layers.Dense(2)),
-        ]
-    )
+    twin = tagger(wrap=lambda layer: layer)
     parts = [
         embedding,
         around.forward_layer.remove(),

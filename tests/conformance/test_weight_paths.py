@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from descriptors import LAYERS, SEQUENCE_LAYERS, B, D, T, U, randomize
 
 import keras_ln
@@ -135,8 +135,7 @@ def gammas_of(initializer):
     cell = keras_ln.LNLSTMCell(4, gamma_initializer=initializer)
     cell.build((None, D))
     return [
-        keras.ops.convert_to_numpy(weight)
-        for weight in (cell.kernel_gamma, cell.recurrent_gamma)
+        to_numpy(weight) for weight in (cell.kernel_gamma, cell.recurrent_gamma)
     ]
 
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from arrays import close, to_numpy
+from arrays import close, example, to_numpy
 from backend_gradients import BACKEND, forward
 from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U
 from layer_calls import drawn_by, shares, zoned
@@ -18,10 +18,6 @@ from keras_ln.engine.zoneout import COUNTS_TO, counted
 
 def to_float32(x):
     return to_numpy(keras.ops.cast(x, "float32"))
-
-
-def example(*shape):
-    return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])
@@ -214,7 +210,7 @@ def test_fit_draws_anew_in_every_step(use_fused):
     model = keras.Model(inputs, layer(inputs))
     # It changes no weights, so choices alone make a difference.
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    x = np.random.default_rng(1).normal(size=(6, T, D)).astype("float32")
+    x = example(6, T, D)
     history = model.fit(
         x, np.zeros((6, U)), batch_size=6, epochs=3, verbose=0
     ).history["loss"]
@@ -234,7 +230,7 @@ def test_a_cell_by_itself_chooses_at_every_step(row):
     layer = keras.layers.RNN(
         row.make(units=units, zoneout=0.5, seed=1), return_sequences=True
     )
-    x = np.random.default_rng(0).normal(size=(4, steps, D)).astype("float32")
+    x = example(4, steps, D)
     first, second = (to_numpy(layer(x, training=True)) for _ in range(2))
     for y in (first, second):
         before = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], 1)

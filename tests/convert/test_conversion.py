@@ -272,46 +272,35 @@ class Ours(layers.Layer):
         return self.inner(x)
 
 
+MINE = {"name": "mine"}
+BARE = MINE | {"normalize": ()}
+
+
 @pytest.mark.parametrize(
-    "make, expected",
+    "given, expected",
     [
-        (lambda: model_of(keras_ln.LNLSTM(U, name="mine")), "normalize="),
+        (keras_ln.LNLSTM(U, **MINE), "normalize="),
+        (keras_ln.LNLSTM(U, cell_zoneout=0.1, **BARE), "cell_zoneout=0.1"),
         (
-            lambda: model_of(
-                keras_ln.LNLSTM(U, normalize=(), cell_zoneout=0.1, name="mine")
-            ),
-            "cell_zoneout=0.1",
-        ),
-        (
-            lambda: model_of(
-                keras_ln.LNGRU(
-                    U,
-                    normalize=(),
-                    recurrent_activation="relu",
-                    name="mine",
-                )
-            ),
+            keras_ln.LNGRU(U, recurrent_activation="relu", **BARE),
             "needs f(-z) = 1 - f(z) for the recurrent_activation",
         ),
         (
-            lambda: model_of(
-                keras_ln.LNGRU(
-                    U, normalize=(), kernel_constraint="non_neg", name="mine"
-                )
-            ),
+            keras_ln.LNGRU(U, kernel_constraint="non_neg", **BARE),
             "needs f(-w) = -f(w) for the kernel_constraint",
         ),
-        (lambda: model_of(keras_ln.LNSimpleRNN(U, name="mine")), "no such"),
-        (lambda: model_of(keras_ln.WNLSTM(U, name="mine")), "no such layer"),
-        (lambda: model_of(keras_ln.LayerNormalization(name="mine")), "no such"),
+        (keras_ln.LNSimpleRNN(U, **MINE), "no such"),
+        (keras_ln.WNLSTM(U, **MINE), "no such layer"),
+        (keras_ln.LayerNormalization(**MINE), "no such"),
         (reset, "called with `reset`"),
-        (lambda: model_of(Ours()), "inside of a layer of another class"),
+        (Ours(), "inside of a layer of another class"),
         (function, "functions of keras_ln.ops"),
     ],
 )
-def test_to_keras_refuses_by_name(make, expected):
+def test_to_keras_refuses_by_name(given, expected):
+    model = given() if given in (reset, function) else model_of(given)
     with pytest.raises(ValueError, match="to_keras cannot replace") as raised:
-        to_keras(make())
+        to_keras(model)
     assert expected in str(raised.value)
-    if make is not function:
+    if given is not function:
         assert "'mine'" in str(raised.value)
