@@ -19,10 +19,6 @@ Arrays = dict[str, np.ndarray]
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
-def _unchanged(cell: Any, arrays: Arrays) -> Arrays:
-    return arrays
-
-
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """The weights of another library's cell, and what they are here."""
@@ -47,7 +43,7 @@ class Layout:
     # Whether the cell may have gammas and betas that are not loaded.
     kernels_only: bool = False
     # What else changes, given the cell and the arrays by keras_ln's names.
-    arrange: Callable[[Any, Arrays], Arrays] = _unchanged
+    arrange: Callable[[Any, Arrays], Arrays] = lambda cell, arrays: arrays
     # What holds the weights, for messages.
     holder: str = "{} or its state_dict()"
 

@@ -5,13 +5,7 @@ Letters: D input features, U units, P the size of h.
 
 from typing import Any
 
-from keras_ln.compat.layouts import (
-    Arrays,
-    Layout,
-    epsilon_of,
-    joined,
-    load,
-)
+from keras_ln.compat.layouts import Layout, epsilon_of, joined, load
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
 _SETTINGS = {
@@ -34,12 +28,6 @@ _TORCHAUDIO = Layout(
     transposed=True,
 )
 _GATES = ("i", "f", "cx", "o")
-
-
-def _icefall(cell: Any, arrays: Arrays) -> Arrays:
-    return joined(arrays, _GATES)
-
-
 _ICEFALL = Layout(
     "icefall's LayerNormLSTM",
     LNLSTMCell,
@@ -62,7 +50,7 @@ _ICEFALL = Layout(
     key=_TORCHAUDIO.key,
     optional=("bias_ih bias_hh", "weight_hr"),
     transposed=True,
-    arrange=_icefall,
+    arrange=lambda cell, arrays: joined(arrays, _GATES),
 )
 
 
