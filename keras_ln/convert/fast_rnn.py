@@ -10,10 +10,7 @@ import keras
 from keras_ln import engine
 from keras_ln._keras import calls_of, is_graph, layers_within
 from keras_ln.convert.clone import Clone
-from keras_ln.convert.weights import (
-    constraint_on_signs,
-    is_mirrored,
-)
+from keras_ln.convert.weights import constraint_on_signs, is_mirrored
 from keras_ln.engine import arguments
 from keras_ln.layers.configs import cloning, config_of
 from keras_ln.layers.constructor_arguments import argument_names

@@ -10,12 +10,7 @@ import numpy as np
 
 from keras_ln import engine
 from keras_ln._keras import layers_within
-from keras_ln.convert.fast_rnn import (
-    ADVICE,
-    Fast,
-    ToKeras,
-    reason_without_twin,
-)
+from keras_ln.convert.fast_rnn import ADVICE, Fast, ToKeras, reason_without_twin
 from keras_ln.engine import arguments
 from keras_ln.layers import LNLSTM
 from keras_ln.layers.rnn.fast import FastLSTM, reason_for_keras

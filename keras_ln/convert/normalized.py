@@ -7,10 +7,7 @@ import keras
 
 from keras_ln._keras import layers_within
 from keras_ln.convert.clone import Clone
-from keras_ln.convert.weights import (
-    constraint_on_signs,
-    is_mirrored,
-)
+from keras_ln.convert.weights import constraint_on_signs, is_mirrored
 from keras_ln.engine.arguments import check_flag
 from keras_ln.layers.configs import cloning, config_of, from_config
 from keras_ln.layers.rnn.base_cell import BaseCell

@@ -16,10 +16,7 @@ import keras
 from keras_ln import backend
 from keras_ln.engine.activations import ACTIVATIONS
 from keras_ln.engine.dtypes import name_of
-from keras_ln.engine.implementations import (
-    Implementation,
-    read_by_scans,
-)
+from keras_ln.engine.implementations import Implementation, read_by_scans
 from keras_ln.engine.scan import forward
 from keras_ln.engine.spec import MATRICES, RunOptions, Spec, Tensors
 from keras_ln.engine.vjp import vjp

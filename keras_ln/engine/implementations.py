@@ -9,13 +9,7 @@ from keras_ln import backend
 from keras_ln.engine.activations import ACTIVATIONS
 from keras_ln.engine.portable import asks_for_unrolled_loops
 from keras_ln.engine.scan import forward
-from keras_ln.engine.spec import (
-    ARRAYS,
-    MATRICES,
-    RunOptions,
-    Spec,
-    Tensors,
-)
+from keras_ln.engine.spec import ARRAYS, MATRICES, RunOptions, Spec, Tensors
 from keras_ln.engine.vjp import vjp
 
 

@@ -10,11 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from keras_ln.backend import TraceContext
 from keras_ln.engine import arguments, dtypes
-from keras_ln.engine.activations import (
-    ACTIVATIONS,
-    Activation,
-    get_activation,
-)
+from keras_ln.engine.activations import ACTIVATIONS, Activation, get_activation
 
 Switch: TypeAlias = bool | Literal["auto"]
 Tensors: TypeAlias = dict[str, Any]

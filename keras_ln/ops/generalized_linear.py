@@ -9,10 +9,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.norms.batch_normalization import (
-    batch_statistics,
-    normalize,
-)
+from keras_ln.ops.norms.batch_normalization import batch_statistics, normalize
 from keras_ln.ops.norms.layer_normalization import layer_normalization
 from keras_ln.ops.norms.weight_normalization import weight_norm_dense
 

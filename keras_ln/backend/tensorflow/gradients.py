@@ -14,10 +14,7 @@ from keras_ln.backend.tensorflow.rewriting import (
     has_loops,
     unrecorded,
 )
-from keras_ln.backend.tensorflow.structures import (
-    fill,
-    plain_operations_reason,
-)
+from keras_ln.backend.tensorflow.structures import fill, plain_operations_reason
 
 
 def custom_vjp(

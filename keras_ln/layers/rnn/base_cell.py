@@ -19,13 +19,7 @@ from keras_ln._keras import (
 from keras_ln.engine import arguments
 from keras_ln.engine.scan import project, step
 from keras_ln.engine.spec import ARRAYS, Cell, Spec, Vector
-from keras_ln.engine.zoneout import (
-    NAMES,
-    SeedAt,
-    apply_zoneout,
-    counted,
-    draw,
-)
+from keras_ln.engine.zoneout import NAMES, SeedAt, apply_zoneout, counted, draw
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import of_keras
 from keras_ln.ops.norms.cell_norms import check_sites
