@@ -5,7 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from descriptors import SEQUENCE_LAYERS, named_weights, randomize
 
 import keras_ln
@@ -142,12 +142,10 @@ def test_the_kernel_comes_back_after_an_error():
 
     layer = OneUnit(2)
     layer.build((None, 3))
-    before = keras.ops.convert_to_numpy(layer.kernel)
+    before = to_numpy(layer.kernel)
     with pytest.raises(ValueError, match=r"not finite \(unchanged\)"):
         invariance_table(layer=layer)
-    np.testing.assert_array_equal(
-        keras.ops.convert_to_numpy(layer.kernel), before
-    )
+    np.testing.assert_array_equal(to_numpy(layer.kernel), before)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def test_layers_of_the_package(x, row):
     def run(x, states):
         tensors = [keras.ops.convert_to_tensor(s) for s in states]
         outputs = layer(keras.ops.convert_to_tensor(x), initial_state=tensors)
-        return [np.asarray(keras.ops.convert_to_numpy(y)) for y in outputs]
+        return [to_numpy(y) for y in outputs]
 
     states = [np.zeros((B, U)) for _ in range(count)]
     trace = [states]

@@ -61,8 +61,7 @@ def test_custom_vjp_takes_a_missing_cotangent_as_zero(output, rng):
     gx, gw = gradients(lambda x, w: backend.sum(op(x, w)[output]), x, w)
     xn, wn = to_numpy(x), to_numpy(w)
     expected = {"y": (2 * xn * wn, xn * xn), "z": (1 + 0 * xn, 1 + 0 * xn)}
-    for got, want in zip((gx, gw), expected[output], strict=True):
-        close(to_numpy(got), want, rtol=1e-13)
+    close((gx, gw), expected[output], rtol=1e-13)
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, compiled])

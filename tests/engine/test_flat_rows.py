@@ -7,7 +7,7 @@ be larger by 1 / sqrt(epsilon), which is 316.
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from backend_gradients import BACKEND, programs_are, value_and_gradients
 from descriptors import BY_NAME, NORMALIZED, random_weight
 from recurrence import MASKS, Problem, compare
@@ -75,9 +75,7 @@ def arrays_of(row, dtype):
     wide = "float64" if dtype == "float64" else "float32"
     return {
         name: np.array(
-            keras.ops.convert_to_numpy(
-                keras.ops.cast(keras.ops.convert_to_tensor(value), dtype)
-            ),
+            to_numpy(keras.ops.cast(keras.ops.convert_to_tensor(value), dtype)),
             wide,
         )
         for name, value in (arrays | weights).items()
@@ -237,5 +235,5 @@ def test_up_to_rounding(dtype):
         keras.ops.convert_to_tensor(a.astype(dtype))
         for a in (mean, deviation.astype(dtype) ** 2)
     ]
-    found = keras.ops.convert_to_numpy(is_flat(*tensors))
+    found = to_numpy(is_flat(*tensors))
     np.testing.assert_array_equal(found, expected)

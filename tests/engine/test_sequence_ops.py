@@ -6,7 +6,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, STEPWISE
 from layer_calls import shares
@@ -46,10 +46,7 @@ if BACKEND == "torch":
 
 
 def numbers(tensors):
-    return [
-        keras.ops.convert_to_numpy(tensor)
-        for tensor in keras.tree.flatten(tensors)
-    ]
+    return [to_numpy(tensor) for tensor in keras.tree.flatten(tensors)]
 
 
 def test_every_sequence_layer_has_an_op():

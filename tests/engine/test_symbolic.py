@@ -6,6 +6,7 @@ import inspect
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, random_weight
 from recurrence import layer_of
 from tolerances import SAME_PROGRAM
@@ -29,11 +30,7 @@ def example():
 
 
 def same(found, expected):
-    found, expected = map(keras.tree.flatten, (found, expected))
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(
-            *map(keras.ops.convert_to_numpy, (one, other)), **SAME_PROGRAM
-        )
+    close(*map(keras.tree.flatten, (found, expected)), **SAME_PROGRAM)
 
 
 def test_every_function_is_tried():
@@ -188,8 +185,7 @@ if keras.backend.backend() == "tensorflow":
             states = rng.normal(size=(count, rows, units))
             found = program(x, *states)
             expected = derived(*map(tf.constant, (x, *states)))
-            for one, other in zip(found, expected, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+            close(found, expected, rtol=1e-9, atol=1e-12)
 
     @pytest.mark.every_backend
     @pytest.mark.parametrize("name", [*map(str, SEQUENCE_LAYERS)])
@@ -217,6 +213,4 @@ if keras.backend.backend() == "tensorflow":
                     run(x * np.nan)
         finally:
             tf.debugging.disable_check_numerics()
-        for found in results:
-            for one, other in zip(found, derived(x), strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+        close(results, [derived(x)] * 2, rtol=1e-9, atol=1e-12)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
 from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, randomize
 
@@ -71,7 +71,7 @@ def spoilt(x, value):
 def test_finite_inputs(row, training):
     layer, x = make(row)
     rng = np.random.default_rng(2)
-    start = [keras.ops.convert_to_numpy(v).copy() for v in layer.weights]
+    start = [to_numpy(v).copy() for v in layer.weights]
     units = U if "units" in row.arguments else D
     cotangents = [rng.normal(size=(*x.shape[:-1], units))]
 
@@ -84,7 +84,7 @@ def test_finite_inputs(row, training):
         for value in (*result.outputs, *result.gradients.values()):
             assert np.isfinite(value).all()
         for variable in layer.weights:
-            assert np.isfinite(keras.ops.convert_to_numpy(variable)).all()
+            assert np.isfinite(to_numpy(variable)).all()
         return result.outputs[0]
 
     normal, zero = run(x), run(0.0 * x)
@@ -117,8 +117,8 @@ def test_constant_rows_give_exactly_beta():
     layer = keras_ln.LayerNormalization()
     layer.build(rows.shape)
     randomize(layer)
-    y = keras.ops.convert_to_numpy(layer(rows))
-    beta = keras.ops.convert_to_numpy(layer.beta)
+    y = to_numpy(layer(rows))
+    beta = to_numpy(layer.beta)
     np.testing.assert_array_equal(y, np.tile(beta, (4, 1)))
 
 
@@ -128,7 +128,7 @@ def test_constant_rows_give_exactly_beta():
 @pytest.mark.parametrize("row, training", PROBLEMS)
 def test_what_is_not_finite_stays_where_it_came_in(row, training, value):
     layer, x = make(row)
-    start = [keras.ops.convert_to_numpy(v).copy() for v in layer.weights]
+    start = [to_numpy(v).copy() for v in layer.weights]
     right = value_and_gradients(layer, x, training=training).outputs[0]
     for variable, before in zip(layer.weights, start, strict=True):
         variable.assign(before)
@@ -136,7 +136,7 @@ def test_what_is_not_finite_stays_where_it_came_in(row, training, value):
     y = result.outputs[0]
     # Never a trap for later batches.
     for variable in layer.non_trainable_weights:
-        assert np.isfinite(keras.ops.convert_to_numpy(variable)).all()
+        assert np.isfinite(to_numpy(variable)).all()
     if x.ndim == 3 and row.name != "BatchNormalization":
         np.testing.assert_array_equal(y[:, :BAD_STEP], right[:, :BAD_STEP])
     if row.batch_statistics and training:
@@ -209,9 +209,7 @@ def test_ten_thousand_steps(row):
     half = steps // 2
     y, *states = layer(x[:, :half])
     rest, *states = layer(x[:, half:], initial_state=states)
-    halves = np.concatenate(
-        [keras.ops.convert_to_numpy(y), keras.ops.convert_to_numpy(rest)], 1
-    )
+    halves = np.concatenate([to_numpy(y), to_numpy(rest)], 1)
     np.testing.assert_array_equal(halves, result.outputs[0])
 
 

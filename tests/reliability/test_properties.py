@@ -4,12 +4,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from descriptors import (
-    ROWS,
-    SEQUENCE_LAYERS,
-    named_weights,
-    randomize,
-)
+from descriptors import ROWS, SEQUENCE_LAYERS, named_weights, randomize
 from hypothesis import HealthCheck, given, settings
 from reference import norms
 from reliability.configurations import ACTIVATIONS, configurations

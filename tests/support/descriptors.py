@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
+from arrays import to_numpy
 from reference.bn_lstm import bn_lstm
 from reference.ln_gru import gru
 from reference.ln_lstm import lstm
@@ -297,8 +298,6 @@ def random_weight(name, shape, rng):
 def named_weights(layer):
     """Copies of the weights in float64, by name."""
     return {
-        variable.name: np.array(
-            keras.ops.convert_to_numpy(variable.value), "float64"
-        )
+        variable.name: np.array(to_numpy(variable.value), "float64")
         for variable in layer.weights
     }

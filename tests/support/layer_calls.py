@@ -53,7 +53,7 @@ def call(layer, row, x, **options):
         ]
     outputs = layer(x, **options)
     output = keras.tree.flatten(outputs)[0]
-    return keras.ops.convert_to_numpy(output)
+    return to_numpy(output)
 
 
 def example(row, seed=11):
@@ -90,9 +90,7 @@ def drawn_by(layer, shape):
     cell.get_recurrent_dropout_mask(np.ones((shape[0], U)))
     made = cell.zoneouts((*shape[:2], U), training=True)
     cell.forget_dropout_masks()
-    return {
-        name: keras.ops.convert_to_numpy(value) for name, value in made.items()
-    }
+    return {name: to_numpy(value) for name, value in made.items()}
 
 
 def weight(layer, name):

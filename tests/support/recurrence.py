@@ -4,7 +4,7 @@ import dataclasses
 
 import keras
 import numpy as np
-from arrays import close
+from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
 from descriptors import BY_NAME, Row, T, U, named_weights, randomize
 from reference import gradients
@@ -140,10 +140,7 @@ class Problem:
         if self.mask is not None:
             options["mask"] = tensor(self.mask)
         outputs = layer(tensor(self.x, layer.dtype), **options)
-        return [
-            np.array(keras.ops.convert_to_numpy(output))
-            for output in keras.tree.flatten(outputs)
-        ]
+        return [np.array(to_numpy(y)) for y in keras.tree.flatten(outputs)]
 
     def oracle(self, arrays, **options):
         """Outputs by the oracle, and what else it returns.
@@ -209,10 +206,7 @@ class Problem:
 
 def compare(result, outputs, wanted, tolerance=FLOAT64):
     """Fail unless values and every gradient agree."""
-    for k, (value, right) in enumerate(
-        zip(result.outputs, outputs, strict=True)
-    ):
-        close(value, right, f"output {k}", **tolerance)
+    close(result.outputs, outputs, "output", **tolerance)
     assert set(result.gradients) == set(wanted)
     close(result.gradients, wanted, **tolerance)
 
