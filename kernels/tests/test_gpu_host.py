@@ -1,9 +1,7 @@
 """The way to a GPU: what is launched, what is kept, and what goes wrong."""
 
 import ctypes
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import gpu_problems
 import numpy as np
 import pytest
 from gpu_problems import CASES, SMALL, drawn_of
+from test_arguments import fresh as printed_by
 
 from keras_ln_kernels import gpu, gpu_plan, gpu_structs, nvrtc
 
@@ -271,15 +270,8 @@ def test_where_nvrtc_is_found(tmp_path, monkeypatch):
         "nvrtc.libraries = lambda: nvrtc._BARE\n"
         "print(nvrtc.compiler(13)[0].version)"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"LD_LIBRARY_PATH": str(there.parent)},
-        cwd=HERE.parent,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.startswith("(13, ")
+    found = printed_by(code, LD_LIBRARY_PATH=str(there.parent))
+    assert found.startswith("(13, ")
 
 
 def test_the_whole_way(fresh, tmp_path, monkeypatch):
@@ -299,12 +291,5 @@ def test_the_whole_way(fresh, tmp_path, monkeypatch):
 def test_this_machine_has_a_reason_or_a_gpu():
     """And the library alone tells, without NumPy or a framework."""
     code = "from keras_ln_kernels import gpu; print(gpu.unsupported_reason())"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=HERE.parent,
-    )
-    assert re.fullmatch(r"None\n|[a-z].*\.\n", run.stdout)
+    assert re.fullmatch(r"None|[a-z].*\.", printed_by(code))
     assert ctypes.sizeof(gpu_structs.Sequence) % 8 == 0
