@@ -5,19 +5,43 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from backend_gradients import BACKEND
 
 pytestmark = pytest.mark.peers
 HERE = Path(__file__).resolve().parent
 
-
+# Formats, and the numbers of steps that they are written for.
+RUNS = {
+    "tensorflow": [
+        *(("openvino", 3), ("openvino", None)),
+        *(("tensorflowjs", 3), ("tensorflowjs", None)),
+    ],
+    "jax": [
+        *(("onnx", 3), ("onnx", None)),
+        *(("saved_model", 3), ("saved_model", None)),
+    ],
+    "torch": [("onnx", 1), ("onnx", 3), ("openvino", 3), ("torch", 3)],
+}
 STREAMS = {
     "tensorflow": ("onnx", "openvino", "litert", "saved_model", "tensorflowjs"),
     "jax": ("onnx", "saved_model"),
     "torch": ("onnx", "openvino", "torch"),
 }
+UNKNOWN = "inputs of unknown size"
+REFUSED = {
+    "tensorflow": [("tensorflowjs_for_xla", 3, "Unsupported Ops")],
+    "jax": [
+        ("openvino", 3, "XlaCallModule"),
+        ("tensorflowjs", 3, "incompatible with expected resource"),
+    ],
+    "torch": [
+        *(("onnx", None, UNKNOWN), ("openvino", None, UNKNOWN)),
+        ("torch", None, "Guard failed"),
+    ],
+}
 
 
-def exported(backend, format, steps, folder):
+def exported(format, steps, folder):
     """How tests/exports/exported_format.py ended."""
     peers = os.environ.get("KERAS_LN_PEERS")
     if peers is None:
@@ -32,7 +56,6 @@ def exported(backend, format, steps, folder):
         cwd=HERE.parent,
         env=os.environ
         | {
-            "KERAS_BACKEND": backend,
             "PYTHONPATH": os.pathsep.join(
                 map(
                     str, (HERE.parents[1], HERE.parent, HERE.parent / "support")
@@ -44,47 +67,16 @@ def exported(backend, format, steps, folder):
 
 @pytest.mark.promise("[exported models]")
 @pytest.mark.parametrize(
-    "backend, format, steps",
-    [
-        ("tensorflow", "openvino", 3),
-        ("tensorflow", "openvino", None),
-        ("tensorflow", "tensorflowjs", 3),
-        ("tensorflow", "tensorflowjs", None),
-        ("jax", "onnx", 3),
-        ("jax", "onnx", None),
-        ("jax", "saved_model", 3),
-        ("jax", "saved_model", None),
-        ("torch", "onnx", 1),
-        ("torch", "onnx", 3),
-        ("torch", "openvino", 3),
-        ("torch", "torch", 3),
-        *(
-            (backend, format, "stream")
-            for backend, formats in STREAMS.items()
-            for format in formats
-        ),
-    ],
+    "format, steps",
+    [*RUNS[BACKEND], *((format, "stream") for format in STREAMS[BACKEND])],
 )
-def test_runs(backend, format, steps, tmp_path):
-    ended = exported(backend, format, steps, tmp_path)
+def test_runs(format, steps, tmp_path):
+    ended = exported(format, steps, tmp_path)
     assert ended.stdout.endswith("the same\n"), ended.stderr
 
 
-UNKNOWN = "inputs of unknown size"
-
-
-@pytest.mark.parametrize(
-    "backend, format, steps, message",
-    [
-        ("tensorflow", "tensorflowjs_for_xla", 3, "Unsupported Ops"),
-        ("jax", "openvino", 3, "XlaCallModule"),
-        ("jax", "tensorflowjs", 3, "incompatible with expected resource"),
-        ("torch", "onnx", None, UNKNOWN),
-        ("torch", "openvino", None, UNKNOWN),
-        ("torch", "torch", None, "Guard failed"),
-    ],
-)
-def test_is_refused(backend, format, steps, message, tmp_path):
+@pytest.mark.parametrize("format, steps, message", REFUSED[BACKEND])
+def test_is_refused(format, steps, message, tmp_path):
     """If one fails, the table promises too little."""
-    ended = exported(backend, format, steps, tmp_path)
+    ended = exported(format, steps, tmp_path)
     assert ended.returncode and message in ended.stderr, ended.stderr
