@@ -27,6 +27,7 @@ BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
 SIZES = ("A", "B", "C", "D", "S")
 LABELS = ("A", "B", "C", "D", "batch of one")
 WITH = "with the CPU extension"
+BOTH = ((WITH, True), ("without it", False))
 MODES = TRAINING, INFERENCE = "training step", "inference"
 
 
@@ -52,6 +53,7 @@ def times(backend, mode, size, layer="LNLSTM", every_step=False):
         and row["sizes"].split()[0] == size
         and "float32" in row["sizes"]
         and ("every step" in row["sizes"]) is every_step
+        and ", sum," not in row["provider"]
     }
 
 
@@ -72,10 +74,9 @@ def over_keras(backend, kernels=True, mode=TRAINING):
     return shares(backend, start, "keras LSTM", mode)
 
 
-def over_torch(kernels, mode=TRAINING):
-    """LNLSTM's times over those of torch.nn.LSTM, by size."""
-    start = "keras_ln (kernels)," if kernels else "keras_ln,"
-    return shares("torch", start, "torch LSTM", mode)
+def over_torch(mode=TRAINING):
+    """The times with the CPU extension over those of torch.nn.LSTM, by size."""
+    return shares("torch", "keras_ln (kernels),", "torch LSTM", mode)
 
 
 def machine():
@@ -130,7 +131,7 @@ def in_short():
         cells = [f"{share:.2f}" for share in over_keras(backend)[:3]]
         if backend == "torch":
             name = "torch (divided by `torch.nn.LSTM`)"
-            pairs = zip(cells, over_torch(True)[:3], strict=True)
+            pairs = zip(cells, over_torch()[:3], strict=True)
             cells = [f"{cell} ({share:.2f})" for cell, share in pairs]
         rows.append((name, *cells))
     table(("", *heading), *rows)
@@ -138,17 +139,28 @@ def in_short():
 
 def inference():
     """LNLSTM's times at inference, over a plain LSTM's and torch's."""
-    both = ((WITH, True), ("without it", False))
     rows = {
         f"{name} {label}": over_keras(backend, kernels, INFERENCE)
         for backend, name in BACKENDS.items()
-        for label, kernels in both
+        for label, kernels in BOTH
+        if kernels or backend != "torch"
     }
     for mode in MODES:
-        for label, kernels in both:
-            row = f"`torch.nn`, {mode}, {label}"
-            rows[row] = over_torch(kernels, mode)
+        rows[f"`torch.nn`, {mode}, {WITH}"] = over_torch(mode)
     by_size("inference", rows)
+
+
+def on_avx2():
+    """LNLSTM's times on torch and a CPU without AVX-512, like `inference`."""
+    rows = []
+    for other, name in (("keras LSTM", "Keras"), ("torch LSTM", "`torch.nn`")):
+        for mode in MODES:
+            for label, kernels in BOTH:
+                ours = "keras_ln (kernels)," if kernels else "keras_ln,"
+                found = shares("torch_avx2", ours, other, mode, "ABC")
+                cells = (f"{share:.2f}" for share in found)
+                rows.append((f"{name}, {mode}, {label}", *cells))
+    table(("torch, AVX2, divided by", *"ABC"), *rows)
 
 
 def gpu():
