@@ -151,16 +151,15 @@ def inference():
 
 
 def on_avx2():
-    """LNLSTM's times on torch and a CPU without AVX-512, like `inference`."""
+    """LNLSTM's training steps on torch and a CPU without AVX-512."""
     rows = []
     for other, name in (("keras LSTM", "Keras"), ("torch LSTM", "`torch.nn`")):
-        for mode in MODES:
-            for label, kernels in BOTH:
-                ours = "keras_ln (kernels)," if kernels else "keras_ln,"
-                found = shares("torch_avx2", ours, other, mode, "ABC")
-                cells = (f"{share:.2f}" for share in found)
-                rows.append((f"{name}, {mode}, {label}", *cells))
-    table(("torch, AVX2, divided by", *"ABC"), *rows)
+        for label, kernels in BOTH:
+            ours = "keras_ln (kernels)," if kernels else "keras_ln,"
+            found = shares("torch_avx2", ours, other, sizes="ABC")
+            cells = (f"{share:.2f}" for share in found)
+            rows.append((f"{name}, {label}", *cells))
+    table(("training on torch, AVX2, by", *"ABC"), *rows)
 
 
 def gpu():
