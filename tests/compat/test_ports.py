@@ -302,6 +302,8 @@ OTHER_SITES |= {"carry_normalized_state": False}
 WRONG = {
     "tf1_lstm": OTHER_SITES
     | {"groups": "all", "center": False, "epsilon": 1e-5},
+    "haste_lstm": {"groups": "gate", "center": True, "epsilon": 1e-3}
+    | {"carry_normalized_state": True, "cell_zoneout": 0.1},
     "haste_gru": {"groups": "gate", "center": True, "use_bias": False}
     | {"epsilon": 1e-3},
     "fastrnns_lstm": {"carry_normalized_state": False, "use_bias": True}
