@@ -263,13 +263,13 @@ if BACKEND == "jax":
             )
         (validation, _), (test, accuracy) = min(ends)
         row = found[1]
-        assert row["validation_loss"] == pytest.approx(validation, rel=1e-4)
-        assert row["test_loss"] == pytest.approx(test, rel=1e-4)
+        assert row["validation_loss"] == pytest.approx(validation, rel=1e-3)
+        assert row["test_loss"] == pytest.approx(test, rel=1e-3)
         assert row["test_error"] == pytest.approx(100 * (1 - accuracy))
         assert row["updates"] == 2 * updates
         # The first epoch counts as much as the second.
         way = np.mean([end[1][0] for end in ends])
-        assert row["on_the_way"] == pytest.approx(way, rel=1e-4)
+        assert row["on_the_way"] == pytest.approx(way, rel=1e-3)
 
     @pytest.mark.every_backend
     @pytest.mark.full
