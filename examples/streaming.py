@@ -108,9 +108,14 @@ def main(argv=None):
     add("--frames", type=int, default=1000, help="to run (default: 1000)")
     add("--folder", default=".", help="where the files go (default: here)")
     args = parser.parse_args(argv)
+    for name in ("epochs", "frames"):
+        if (given := getattr(args, name)) < 1:
+            parser.error(f"--{name}: expected at least 1, received {given}")
     folder = pathlib.Path(args.folder)
-    if min(args.epochs, args.frames) < 1 or not folder.is_dir():
-        parser.error("--epochs, --frames: at least 1; --folder: a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--folder: {error}")
 
     keras.utils.set_random_seed(0)
     model = build_model()

@@ -121,7 +121,8 @@ def test_trains_both_models_and_draws(tmp_path, capsys, monkeypatch):
         (quick_start, "--epochs 0", "expected at least 1, received 0"),
         (quick_start, "--figure none/x.png", "FOLDER/NAME.png, received none/"),
         (quick_start, "--figure x.xyz", "FOLDER/NAME.png, received x.xyz"),
-        (streaming, "--folder none", "--folder: a folder"),
+        (streaming, "--frames 0", "expected at least 1, received 0"),
+        (streaming, f"--folder {__file__}/x", "Not a directory"),
     ],
 )
 def test_what_they_refuse(capsys, script, flags, message):
