@@ -28,6 +28,7 @@ SIZES = ("A", "B", "C", "D", "S")
 LABELS = ("A", "B", "C", "D", "batch of one")
 WITH = "with the CPU extension"
 BOTH = ((WITH, True), ("without it", False))
+TORCH = "torch LSTM"
 MODES = TRAINING, INFERENCE = "training step", "inference"
 
 
@@ -152,13 +153,23 @@ def inference():
 
 def on_avx2():
     """LNLSTM's training steps on torch and a CPU without AVX-512."""
-    rows = []
-    for other, name in (("keras LSTM", "Keras"), ("torch LSTM", "`torch.nn`")):
-        for label, kernels in BOTH:
-            ours = "keras_ln (kernels)," if kernels else "keras_ln,"
-            found = shares("torch_avx2", ours, other, sizes="ABC")
-            cells = (f"{share:.2f}" for share in found)
-            rows.append((f"{name}, {label}", *cells))
+    rows = [
+        (f"{name}, {label}", *(f"{share:.2f}" for share in found))
+        for name, label, found in (
+            (name, label, shares(run, ours, other, sizes="ABC"))
+            for name, label, run, ours, other in (
+                (
+                    "`torch.nn`",
+                    WITH,
+                    "torch_avx2_extension",
+                    "keras_ln (k",
+                    TORCH,
+                ),
+                ("`torch.nn`", "without it", "torch_avx2", "keras_ln,", TORCH),
+                ("Keras", "without it", "torch_avx2", "keras_ln,", "keras LS"),
+            )
+        )
+    ]
     table(("training on torch, AVX2, by", *"ABC"), *rows)
 
 

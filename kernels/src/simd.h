@@ -69,9 +69,10 @@ KLN_INLINE void add_to(T* to, Vector<T> v) {
   store(to, load(to) + v);
 }
 
+// x - 0 is x, which compilers know; 0 + x is not, if x is -0.
 template <class T>
 KLN_INLINE Vector<T> broadcast(T x) {
-  return Vector<T>{} + x;
+  return x - Vector<T>{};
 }
 
 template <class T>
