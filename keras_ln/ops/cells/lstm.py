@@ -114,10 +114,10 @@ def _values(
 
 
 def _later(norms: LayerNorms) -> dict[str, Any]:
-    """The bias, where it is added to the sum of the sites.
+    """The bias by name, if it is added to the sum of the sites.
 
-    Beside a beta TensorFlow adds both by an operation of which tensorflow.js
-    (4.22) makes an error; test_formats.py notices.
+    tensorflow.js 4.22 fails if a site adds a beta and the bias, because
+    TensorFlow then adds both in one operation. test_formats.py notices.
     """
     if norms.spec.fused_norms or "bias" not in norms.weights:
         return {}
