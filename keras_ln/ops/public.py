@@ -316,9 +316,13 @@ def one_step(
     return h, states
 
 
-def of_call(scope: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of an op's call by name, from its `locals()`."""
-    return scope.pop("options") | scope
+def of_call(op: Callable[..., Any], scope: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of an op's call by name, from its `locals()`.
+
+    TensorFlow's AutoGraph adds variables of its own to those.
+    """
+    names = _parameters(op).keys() & scope.keys()
+    return scope["options"] | {name: scope[name] for name in names}
 
 
 def _public(

@@ -226,6 +226,15 @@ if BACKEND == "tensorflow":
         assert [record.getMessage() for record in said] == []
 
     @pytest.mark.every_backend
+    @EVERY_OP
+    def test_ops_that_autograph_reads(row):
+        import tensorflow as tf
+
+        arguments = arguments_of(row)
+        found = tf.function(lambda: call(row, arguments))()
+        close(found, call(row, arguments), **FLOAT32_VALUES)
+
+    @pytest.mark.every_backend
     def test_features_must_be_known():
         import tensorflow as tf
 

@@ -179,7 +179,7 @@ def ln_gru(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    return _run(**of_call(locals()))
+    return _run(**of_call(ln_gru, locals()))
 
 
 @step_op(ln_gru)

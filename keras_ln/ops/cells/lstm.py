@@ -245,7 +245,7 @@ def ln_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    return _run(**of_call(locals()))
+    return _run(**of_call(ln_lstm, locals()))
 
 
 @step_op(ln_lstm)

@@ -122,7 +122,7 @@ def ln_simple_rnn(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    return _run(**of_call(locals()))
+    return _run(**of_call(ln_simple_rnn, locals()))
 
 
 @step_op(ln_simple_rnn)

@@ -76,7 +76,7 @@ def wn_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    return _run(**of_call(locals()))
+    return _run(**of_call(wn_lstm, locals()))
 
 
 @step_op(wn_lstm)
