@@ -13,7 +13,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 
-# These need the path above.
 from repository import ADDRESS  # noqa: E402 (needs sys.path)
 
 from keras_ln.version import __version__  # noqa: E402 (needs sys.path)

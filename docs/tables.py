@@ -153,23 +153,15 @@ def inference():
 
 def on_avx2():
     """LNLSTM's training steps on torch and a CPU without AVX-512."""
-    rows = [
-        (f"{name}, {label}", *(f"{share:.2f}" for share in found))
-        for name, label, found in (
-            (name, label, shares(run, ours, other, sizes="ABC"))
-            for name, label, run, ours, other in (
-                (
-                    "`torch.nn`",
-                    WITH,
-                    "torch_avx2_extension",
-                    "keras_ln (k",
-                    TORCH,
-                ),
-                ("`torch.nn`", "without it", "torch_avx2", "keras_ln,", TORCH),
-                ("Keras", "without it", "torch_avx2", "keras_ln,", "keras LS"),
-            )
-        )
-    ]
+    run, without = "torch_avx2", "without it"
+    rows = []
+    for name, label, *measured in (
+        ("`torch.nn`", WITH, f"{run}_extension", "keras_ln (k", TORCH),
+        ("`torch.nn`", without, run, "keras_ln,", TORCH),
+        ("Keras", without, run, "keras_ln,", "keras LSTM"),
+    ):
+        found = shares(*measured, sizes="ABC")
+        rows.append((f"{name}, {label}", *(f"{share:.2f}" for share in found)))
     table(("training on torch, AVX2, by", *"ABC"), *rows)
 
 

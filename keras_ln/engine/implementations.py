@@ -126,7 +126,8 @@ def _run_fused(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
     results = _run_op(spec, arrays, options, fused)
     if fused and (nans := backend.fused.nans(results.values())):
         # Single operations give NaN where squares overflow, or epsilon is
-        # rounded to 0. What comes of NaN stays the same to the last bit.
+        # rounded to 0. NaN of the data runs twice too, and what comes of it
+        # stays the same to the last bit.
         others = _run_op(spec, arrays, options, fused=False)
         if backend.fused.nans(others.values()) < nans:
             return others
