@@ -1,4 +1,4 @@
-"""Docstrings as reStructuredText: our tables and equations are Markdown.
+"""Docstrings as reStructuredText: our tables are Markdown.
 
 Runs before napoleon, which turns the sections of Google's style.
 """
@@ -9,22 +9,18 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from equations import LATEX
-from sphinx.util import logging
-
 _SECTION = re.compile(r"(Args|Call arguments|Returns|Raises|Attributes):$")
 _ROW = re.compile(r"\s*\|(.*)\|\s*$")
-_logger = logging.getLogger(__name__)
 
 
-def convert(lines: list[str], name: str = "") -> list[str]:
+def convert(lines: list[str]) -> list[str]:
     """The lines of a docstring, in reStructuredText."""
     converted: list[str] = []
     for kind, block in _blocks(lines):
         if kind == "table":
             converted += ["", *_table(block), ""]
         elif kind == "indented":
-            converted += ["", *_indented(block, name), ""]
+            converted += ["", ".. code-block:: text", "", *block, ""]
         else:
             converted += block
     return converted
@@ -73,22 +69,10 @@ def _joined(rows: list[list[str]]) -> list[list[str]]:
     return joined
 
 
-def _indented(block: list[str], name: str) -> list[str]:
-    text = " ".join(" ".join(block).split())
-    if latex := LATEX.get(text):
-        lines = latex.strip().splitlines()
-        return [".. math::", "", *(f"   {line}" for line in lines)]
-    if " = " in text and "def " not in text:
-        _logger.warning(
-            "an equation of %s has no LaTeX in equations.py: %s", name, text
-        )
-    return ["::", "", *block]
-
-
 def _process(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    lines[:] = convert(lines, name)
+    lines[:] = convert(lines)
 
 
 def _signature(

@@ -3,11 +3,13 @@
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import reprlib
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar
 
 import keras
 
@@ -25,6 +27,9 @@ from keras_ln.engine.spec import (
 from keras_ln.engine.zoneout import NAMES, is_rate
 from keras_ln.ops.argument_table import ARGUMENTS, RATE, accept, describe
 from keras_ln.ops.symbolic import takes_symbolic_tensors
+
+if TYPE_CHECKING:  # In typing since Python 3.11.
+    from typing_extensions import Unpack
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -55,6 +60,19 @@ class StepOptions(TypedDict, total=False):
     zoneout: Any
 
 
+class StepOp(Protocol):
+    """A public op for one step."""
+
+    def __call__(
+        self,
+        inputs: Any,
+        states: Any,
+        weights: dict[str, Any],
+        **options: Unpack[StepOptions],
+    ) -> tuple[Any, Any]:
+        """H and the new states."""
+
+
 # The others may be tensors, zoneout too, and are checked by `run`.
 _CHECKED = {
     name for name, row in ARGUMENTS.items() if row.kind not in (None, RATE)
@@ -73,20 +91,29 @@ Returns:
 Raises:
     ValueError: for a wrong dtype, shape, weight name or epsilon, named in the
         message."""
-# Replaces `{step}` in docstrings of ops that run one step.
+# The docstring of ops that run one step.
 _STEP = """\
+One step of `{op}`, with its equations, options and errors.
+
 It consists of ordinary operations, which the framework differentiates, and is
 meant for your own loops: generation, rollouts, `jax.lax.scan`.
 
 Args:
     inputs: floating-point tensor (B, D).
-    states: tensors (B, U) as {op} takes them, or None for zeros.
-    weights: as in {op}.
+    states: tensors (B, U) as `{op}` takes them, or None for zeros.
+    weights: as in `{op}`.
     {arguments}
 
 Returns:
     `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states in
-    the dtypes of the given ones, a list if these are a list, else a tuple."""
+    the dtypes of the given ones, a list if these are a list, else a tuple.
+
+>>> import keras
+>>> ones = keras.ops.ones
+>>> weights = {weights}
+>>> h, states = {op}_step(ones((2, 3)), None, weights)
+>>> tuple(h.shape)
+(2, 4)"""
 
 
 def over_time(
@@ -272,48 +299,41 @@ def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def step_op(
-    sequences_op: Callable[..., Any],
-) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """A decorator that makes a function the public op for one step.
+    sequences_op: Callable[..., Any], run_op: Callable[..., Any], weights: str
+) -> StepOp:
+    """The public op for one step of `sequences_op`, by ordinary operations.
 
-    Signature and docstring list the options of `sequences_op` that one step
-    has too.
+    `run_op` takes the arguments of `over_time`; `weights` are those of the
+    docstring's example, for 3 features and 4 units.
     """
+
+    def step(inputs, states, weights, **options):
+        inputs = arguments.dense_tensor("inputs", inputs)
+        arguments.check_floating("inputs", inputs.dtype)
+        arguments.check_rank("inputs", inputs.shape, "batch, features")
+        arguments.check_known("inputs", inputs.shape, -1)
+        for name in NAMES:
+            zone = options.get(name)
+            if zone is not None and not is_rate(zone):
+                zone = arguments.dense_tensor(name, zone)
+                arguments.check_rank(name, zone.shape, "batch, units")
+                options[name] = zone[:, None]
+        options |= {"use_fused": False, "unroll": True, "states_name": "states"}
+        options |= {"sequences": inputs[:, None], "initial_states": states}
+        h, _, states = run_op(weights=weights, **options)
+        return h, states
+
+    op = sequences_op.__name__
+    step.__name__ = step.__qualname__ = f"{op}_step"
+    step.__module__ = sequences_op.__module__
+    step.__doc__ = _STEP.replace("{op}", op).replace("{weights}", weights)
     of_time = set(Options.__annotations__) - set(StepOptions.__annotations__)
     options = [
         parameter
         for name, parameter in _parameters(sequences_op).items()
         if parameter.kind is parameter.KEYWORD_ONLY and name not in of_time
     ]
-    text = _STEP.replace("{op}", f"`{sequences_op.__name__}`")
-    return lambda function: _public(function, options, "step", {"{step}": text})
-
-
-def one_step(
-    run_op: Callable[..., Any],
-    inputs: Any,
-    states: Any,
-    weights: dict[str, Any],
-    **options: Any,
-) -> tuple[Any, Any]:
-    """H (B, U) and the new states for inputs (B, D), by ordinary operations.
-
-    `run_op` runs a public op, with the arguments of `over_time`.
-    """
-    inputs = arguments.dense_tensor("inputs", inputs)
-    arguments.check_floating("inputs", inputs.dtype)
-    arguments.check_rank("inputs", inputs.shape, "batch, features")
-    arguments.check_known("inputs", inputs.shape, -1)
-    for name in NAMES:
-        zone = options.get(name)
-        if zone is not None and not is_rate(zone):
-            zone = arguments.dense_tensor(name, zone)
-            arguments.check_rank(name, zone.shape, "batch, units")
-            options[name] = zone[:, None]
-    options |= {"use_fused": False, "unroll": True, "states_name": "states"}
-    options |= {"sequences": inputs[:, None], "initial_states": states}
-    h, _, states = run_op(weights=weights, **options)
-    return h, states
+    return _public(step, options, "step", {})
 
 
 def of_call(op: Callable[..., Any], scope: dict[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,7 @@ from keras_ln.ops.norms.cell_norms import LayerNorms, sites_vjp, sum_of
 from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
-    StepOptions,
     of_call,
-    one_step,
     over_time,
     sequence_op,
     step_op,
@@ -182,22 +180,8 @@ def ln_gru(
     return _run(**of_call(ln_gru, locals()))
 
 
-@step_op(ln_gru)
-def ln_gru_step(
-    inputs: Any,
-    states: Any,
-    weights: dict[str, Any],
-    **options: Unpack[StepOptions],
-) -> tuple[Any, Any]:
-    """One step of `ln_gru`, with its equations, options and errors.
-
-    {step}
-
-    >>> import keras
-    >>> ones = keras.ops.ones
-    >>> weights = {"kernel": ones((3, 12)), "recurrent_kernel": ones((4, 12))}
-    >>> h, states = ln_gru_step(ones((2, 3)), None, weights)
-    >>> tuple(h.shape), len(states)
-    ((2, 4), 1)
-    """
-    return one_step(_run, inputs, states, weights, **options)
+ln_gru_step = step_op(
+    ln_gru,
+    _run,
+    '{"kernel": ones((3, 12)), "recurrent_kernel": ones((4, 12))}',
+)

@@ -24,9 +24,7 @@ from keras_ln.ops.norms.cell_norms import LayerNorms, sites_vjp, sum_of
 from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
-    StepOptions,
     of_call,
-    one_step,
     over_time,
     sequence_op,
     step_op,
@@ -248,22 +246,8 @@ def ln_lstm(
     return _run(**of_call(ln_lstm, locals()))
 
 
-@step_op(ln_lstm)
-def ln_lstm_step(
-    inputs: Any,
-    states: Any,
-    weights: dict[str, Any],
-    **options: Unpack[StepOptions],
-) -> tuple[Any, Any]:
-    """One step of `ln_lstm`, with its equations, options and errors.
-
-    {step}
-
-    >>> import keras
-    >>> ones = keras.ops.ones
-    >>> weights = {"kernel": ones((3, 16)), "recurrent_kernel": ones((4, 16))}
-    >>> h, states = ln_lstm_step(ones((2, 3)), None, weights)
-    >>> tuple(h.shape), len(states)
-    ((2, 4), 2)
-    """
-    return one_step(_run, inputs, states, weights, **options)
+ln_lstm_step = step_op(
+    ln_lstm,
+    _run,
+    '{"kernel": ones((3, 16)), "recurrent_kernel": ones((4, 16))}',
+)

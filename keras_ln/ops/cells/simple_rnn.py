@@ -13,9 +13,7 @@ from keras_ln.ops.norms.cell_norms import LayerNorms, sites_vjp
 from keras_ln.ops.norms.fused_norms import FusedNorms
 from keras_ln.ops.public import (
     Options,
-    StepOptions,
     of_call,
-    one_step,
     over_time,
     sequence_op,
     step_op,
@@ -125,22 +123,8 @@ def ln_simple_rnn(
     return _run(**of_call(ln_simple_rnn, locals()))
 
 
-@step_op(ln_simple_rnn)
-def ln_simple_rnn_step(
-    inputs: Any,
-    states: Any,
-    weights: dict[str, Any],
-    **options: Unpack[StepOptions],
-) -> tuple[Any, Any]:
-    """One step of `ln_simple_rnn`, with its equations, options and errors.
-
-    {step}
-
-    >>> import keras
-    >>> ones = keras.ops.ones
-    >>> weights = {"kernel": ones((3, 4)), "recurrent_kernel": ones((4, 4))}
-    >>> h, states = ln_simple_rnn_step(ones((2, 3)), None, weights)
-    >>> tuple(h.shape), len(states)
-    ((2, 4), 1)
-    """
-    return one_step(_run, inputs, states, weights, **options)
+ln_simple_rnn_step = step_op(
+    ln_simple_rnn,
+    _run,
+    '{"kernel": ones((3, 4)), "recurrent_kernel": ones((4, 4))}',
+)

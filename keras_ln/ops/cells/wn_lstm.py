@@ -15,10 +15,8 @@ from keras_ln.ops.cells.lstm import LN_LSTM
 from keras_ln.ops.norms.weight_normalization import normalized_kernel
 from keras_ln.ops.public import (
     Options,
-    StepOptions,
     check_sequences,
     of_call,
-    one_step,
     over_time,
     sequence_op,
     step_op,
@@ -79,28 +77,6 @@ def wn_lstm(
     return _run(**of_call(wn_lstm, locals()))
 
 
-@step_op(wn_lstm)
-def wn_lstm_step(
-    inputs: Any,
-    states: Any,
-    weights: dict[str, Any],
-    **options: Unpack[StepOptions],
-) -> tuple[Any, Any]:
-    """One step of `wn_lstm`, with its equations, options and errors.
-
-    {step}
-
-    >>> import keras
-    >>> ones = keras.ops.ones
-    >>> weights = {"kernel": ones((3, 16)), "recurrent_kernel": ones((4, 16))}
-    >>> weights |= {"kernel_g": ones(16), "recurrent_g": ones(16)}
-    >>> h, states = wn_lstm_step(ones((2, 3)), None, weights)
-    >>> tuple(h.shape), len(states)
-    ((2, 4), 2)
-    """
-    return one_step(_run, inputs, states, weights, **options)
-
-
 def _run(sequences, weights, **arguments):
     """`wn_lstm`, and one step of it, with the arguments of `over_time`."""
     _check_names(weights)
@@ -158,3 +134,15 @@ def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
     if "bias" in weights:
         effective["bias"] = weights["bias"]
     return effective
+
+
+wn_lstm_step = step_op(
+    wn_lstm,
+    _run,
+    """{
+...     "kernel": ones((3, 16)),
+...     "kernel_g": ones(16),
+...     "recurrent_kernel": ones((4, 16)),
+...     "recurrent_g": ones(16),
+... }""",
+)
