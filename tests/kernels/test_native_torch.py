@@ -340,7 +340,7 @@ print("right")
 if BACKEND == "torch":
 
     def long_layer():
-        layer = keras_ln.LNLSTM(16)
+        layer = keras_ln.LNLSTM(256)
         layer.build((2, 4, 3))
         return layer
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import typing
 import warnings
 
@@ -265,6 +266,10 @@ class _Op(torch.autograd.Function):
         }
         gradients = backward(residuals, dense)
         return None, *[gradients.get(name) for name in call.arrays]
+
+
+# `apply` asks for it at each call.
+vars(_Op.forward)["__signature__"] = inspect.signature(_Op.forward)
 
 
 class _Read(torch.autograd.Function):

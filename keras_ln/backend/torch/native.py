@@ -15,6 +15,8 @@ TOO_OLD = (
     f"torch {torch.__version__} has no torch.library.register_vmap, which "
     "came with torch 2.5."
 )
+# Bytes that malloc finds faster than `native.Pieces` does.
+_SMALL = 2**15
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 # Before torch 2.7 nothing tells torch.export from torch.compile.
@@ -251,6 +253,8 @@ def new(call, name, shape, arrays):
 
 def _recycled(size):
     """An uninitialised tensor of so many bytes, which serves again later."""
+    if size < _SMALL:
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
     pieces = of_session("pieces", native.Pieces)
     piece = pieces.pop()
     if piece is None or not size <= len(piece) <= 2 * size:

@@ -181,11 +181,13 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             initial_state = reset_state
             if self.stateful:
                 initial_state = list(self.states)[: len(cell.sizes)]
-        # A projection tells zeros, which stay None, from other states.
-        if initial_state is None and not (
-            cell.projection
-            and type(self).get_initial_state is BaseRNN.get_initial_state
-            and type(cell).get_initial_state is BaseCell.get_initial_state
+        # None stays None, zeros for the op, unless a subclass may see it.
+        if initial_state is None and not all(
+            method.__module__.startswith("keras_ln.")
+            for method in (
+                *(type(self).get_initial_state, type(self).inner_loop),
+                type(cell).get_initial_state,
+            )
         ):
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
@@ -261,7 +263,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         spec, options = self.as_problem()
         options = options._replace(training=bool(training))
         arrays = self.arrays(
-            sequences, initial_state, mask, training, reset, reset_state
+            *(options, sequences, initial_state, mask, training),
+            *(reset, reset_state),
         )
         return self.results(engine.run(spec, arrays, options))
 
@@ -272,6 +275,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
     def arrays(
         self,
+        options: RunOptions,
         sequences: Any,
         initial_state: Any,
         mask: Any,
@@ -280,7 +284,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         reset_state: Any = None,
     ) -> dict[str, Any]:
         """The arrays of a call that the op gets, by name."""
-        cell, (_, options) = self.cell, self.as_problem()
+        cell = self.cell
         given = {"mask": time_mask(mask)}
         draw = getattr(cell.dropout_masks, "__func__", None)
         own = training and draw is not BaseCell.dropout_masks
@@ -369,8 +373,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
 def time_mask(mask: Any) -> Any:
     """The mask (B, T), or None; Keras may nest it in a list."""
-    first = keras.tree.flatten(mask)[0]
-    if first is None:
+    if mask is None or (first := keras.tree.flatten(mask)[0]) is None:
         return None
     mask = first if hasattr(first, "shape") else keras.ops.array(mask)
     if len(mask.shape) == 3 and mask.shape[-1] == 1:

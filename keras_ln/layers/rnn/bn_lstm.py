@@ -225,7 +225,7 @@ class BNLSTM(BaseRNN):
             warn_of_one(self)
         spec, options = self.as_problem()
         options = options._replace(training=bool(training))
-        arrays = self.arrays(sequences, initial_state, mask, training)
+        arrays = self.arrays(options, sequences, initial_state, mask, training)
         arrays, moving = split_moving(arrays)
         if not learn:
             steps = keras.ops.shape(sequences)[1]
