@@ -8,6 +8,7 @@ its result below it. After a measurement the command writes the results anew;
 import csv
 import sys
 from functools import cache
+from math import exp
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -323,6 +324,17 @@ def models():
     ]
     heading = (*BACKENDS.values(), "by `torch.nn`")
     table(("training (inference)", *heading), *rows)
+
+
+def searched():
+    """Test losses of the search's layers, over their rivals', by task."""
+    cells = {}
+    for row in read("examples/results/search/pairs.csv"):
+        share, *ends = (exp(float(row[n])) for n in ("log ratio", "from", "to"))
+        shown = f"{share:.2f} ({interval(ends)})"
+        cells.setdefault(row["task"], []).append(shown)
+    pairs = (f"`LN{c}` by {o}" for c in ("LSTM", "GRU") for o in (c, "outside"))
+    table(("task", *pairs), *((name, *own) for name, own in cells.items()))
 
 
 def main(arguments):

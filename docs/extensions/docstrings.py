@@ -13,8 +13,9 @@ _SECTION = re.compile(r"(Args|Call arguments|Returns|Raises|Attributes):$")
 _ROW = re.compile(r"\s*\|(.*)\|\s*$")
 
 
-def convert(lines: list[str]) -> list[str]:
-    """The lines of a docstring, in reStructuredText."""
+def _process(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     converted: list[str] = []
     for kind, block in _blocks(lines):
         if kind == "table":
@@ -23,7 +24,7 @@ def convert(lines: list[str]) -> list[str]:
             converted += ["", ".. code-block:: text", "", *block, ""]
         else:
             converted += block
-    return converted
+    lines[:] = converted
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
@@ -67,12 +68,6 @@ def _joined(rows: list[list[str]]) -> list[list[str]]:
             pairs = zip(joined[-1], row, strict=True)
             joined[-1] = [" ".join(filter(None, pair)) for pair in pairs]
     return joined
-
-
-def _process(
-    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
-) -> None:
-    lines[:] = convert(lines)
 
 
 def _signature(

@@ -42,7 +42,7 @@ def program(layer, x, options, cotangent=None, how=""):
     if not x.is_cuda:
         return run
     if how == "graph":
-        run = _captured(run)
+        run = captured(run)
     square, side = torch.ones(2048, 2048, device=to), torch.cuda.Stream()
 
     def waited():
@@ -57,7 +57,8 @@ def program(layer, x, options, cotangent=None, how=""):
     return waited
 
 
-def _captured(run):
+def captured(run):
+    """`run` as a CUDA graph, which a call replays."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
