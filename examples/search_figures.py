@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from common import plotting
 from matplotlib import ticker
-from search_analysis import BAND, SETTINGS, STUDY, Study
+from search_analysis import BAND, SETTINGS, Study
 
 CELLS = {
     "LSTM": ("lstm", "lstm_ln_outside", "lnlstm"),
@@ -39,6 +39,9 @@ def forest(rows: Rows, path: Path) -> None:
     On the left of 1 the layer that is normalised inside is better.
     """
     tasks = [*dict.fromkeys(row["task"] for row in rows)]
+    ends = [row[name] for row in rows for name in ("from", "to")]
+    wide = max(ends) - min(ends) > np.log(30)
+    limits = np.exp([min(ends) - 0.1, max(ends) + 0.1])
     size = (4.8 * len(CELLS), 1.4 + 0.45 * len(tasks))
     figure, axes = plotting.grid(1, len(CELLS), size)
     for axis, (cell, kinds) in zip(axes[0], CELLS.items(), strict=True):
@@ -55,11 +58,14 @@ def forest(rows: Rows, path: Path) -> None:
             )
             axis.plot(ends, [place, place], color=style["color"])
             axis.plot(middle, place, style["marker"], color=style["color"])
-        _logarithmic(axis, (1, 1.4, 2, 3, 5, 7))
-        axis.set_yticks(range(len(tasks)), tasks)
+        _logarithmic(axis, (1,) if wide else (1, 1.4, 2, 3, 5, 7))
+        axis.set_xlim(*limits)
+        axis.axhline(len(tasks) - 1.5, color="0.5", linewidth=0.8)
+        names = [task.replace("_", " ") for task in tasks]
+        axis.set_yticks(range(len(tasks)), names)
         axis.set_ylim(len(tasks) - 0.5, -0.5)
         axis.set_title(f"LN{cell}")
-        axis.set_xlabel("test loss, as a ratio to its rival's")
+        axis.set_xlabel("test loss / that of the other (left is better)")
         labels = f"against {cell}", "against LayerNormalization outside"
         for kind, label in zip(kinds, labels, strict=False):
             axis.plot([], [], **STYLES[kind] | {"linestyle": "-"}, label=label)
@@ -99,7 +105,7 @@ def best_of_k(rows: Rows, path: Path) -> None:
 def where(found: Study, path: Path) -> None:
     """How often a run with such a setting is in the best quarter of its task.
 
-    Each dot has eight points, whose settings are neighbours.
+    A dot has a quarter of the points, whose settings are neighbours.
     """
     losses = found.columns["test_loss"]
     limits = np.quantile(losses, GOOD, axis=(1, 2))
@@ -115,7 +121,7 @@ def where(found: Study, path: Path) -> None:
             style = {"label": kind, **STYLES[kind]}
             for axis, name in zip(line, SETTINGS, strict=False):
                 values = found.of(kind, name)[0]
-                parts = np.argsort(values).reshape(-1, STUDY)
+                parts = np.argsort(values).reshape(4, -1)
                 x = [np.exp(np.log(values[part]).mean()) for part in parts]
                 y = [own[:, part].mean() for part in parts]
                 axis.plot(x, y, markersize=4, **style)

@@ -52,22 +52,10 @@ def _table(rows: list[str]) -> list[str]:
     ]
     head, _, *body = cells
     lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in (head, *_joined(body)):
+    for row in (head, *body):
         for k, cell in enumerate(row):
             lines.append(f"   {'* -' if k == 0 else '  -'} {cell}".rstrip())
     return lines
-
-
-def _joined(rows: list[list[str]]) -> list[list[str]]:
-    """Rows whose first cell is empty go on with the row before."""
-    joined: list[list[str]] = []
-    for row in rows:
-        if row[0] or not joined:
-            joined.append(row)
-        else:
-            pairs = zip(joined[-1], row, strict=True)
-            joined[-1] = [" ".join(filter(None, pair)) for pair in pairs]
-    return joined
 
 
 def _signature(
