@@ -330,8 +330,8 @@ def searched():
     """Test losses of the search's layers, over their rivals', by task."""
     cells = {}
     for row in read("examples/results/search/pairs.csv"):
-        share, *ends = (exp(float(row[n])) for n in ("log ratio", "from", "to"))
-        shown = f"{share:.2f} ({interval(ends)})"
+        found = (exp(float(row[n])) for n in ("log ratio", "from", "to"))
+        shown = "{:.3g} ({:.3g} to {:.3g})".format(*found)
         cells.setdefault(row["task"], []).append(shown)
     pairs = (f"`LN{c}` by {o}" for c in ("LSTM", "GRU") for o in (c, "outside"))
     table(("task", *pairs), *((name, *own) for name, own in cells.items()))
