@@ -39,9 +39,9 @@ def forest(rows: Rows, path: Path) -> None:
     On the left of 1 the layer that is normalised inside is better.
     """
     tasks = [*dict.fromkeys(row["task"] for row in rows)]
-    ends = [row[name] for row in rows for name in ("from", "to")]
-    wide = max(ends) - min(ends) > np.log(30)
-    limits = np.exp([min(ends) - 0.1, max(ends) + 0.1])
+    bounds = [row[name] for row in rows for name in ("from", "to")]
+    wide = max(bounds) - min(bounds) > np.log(30)
+    limits = np.exp([min(bounds) - 0.1, max(bounds) + 0.1])
     size = (4.8 * len(CELLS), 1.4 + 0.45 * len(tasks))
     figure, axes = plotting.grid(1, len(CELLS), size)
     for axis, (cell, kinds) in zip(axes[0], CELLS.items(), strict=True):
