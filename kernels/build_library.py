@@ -153,11 +153,6 @@ def target_of(name=None, compiler=None):
     return Target(machine, "", f"linux_{machine}", suffix)
 
 
-def library_name(target):
-    """The file name of the library."""
-    return f"libkeras_ln_kernels{target.suffix}"
-
-
 def digest_of(library):
     """The path of its digest, by which a damaged library is recognised."""
     return library.with_name(f"{library.name}.sha256")
@@ -220,7 +215,7 @@ def build(folder, name=None, compiler=None, sanitizer=None):
         command += ["-target", target.triple]
         linking = ["-nostdlib++", "-s"]
     headers = xla_headers()
-    library = Path(folder, library_name(target))
+    library = Path(folder, f"libkeras_ln_kernels{target.suffix}")
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as objects:
 

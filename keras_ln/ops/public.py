@@ -3,8 +3,6 @@
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import reprlib
@@ -68,7 +66,7 @@ class StepOp(Protocol):
         inputs: Any,
         states: Any,
         weights: dict[str, Any],
-        **options: Unpack[StepOptions],
+        **options: "Unpack[StepOptions]",
     ) -> tuple[Any, Any]:
         """H and the new states."""
 
@@ -307,7 +305,9 @@ def step_op(
     docstring's example, for 3 features and 4 units.
     """
 
-    def step(inputs, states, weights, **options):
+    def step(
+        inputs: Any, states: Any, weights: dict[str, Any], **options: Any
+    ) -> tuple[Any, Any]:
         inputs = arguments.dense_tensor("inputs", inputs)
         arguments.check_floating("inputs", inputs.dtype)
         arguments.check_rank("inputs", inputs.shape, "batch, features")

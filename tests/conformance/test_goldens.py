@@ -13,7 +13,7 @@ import keras_ln
 
 def test_every_case_is_compared():
     compared = {*SEQUENCES, *LAYER_NORMS, "weight_norm"}
-    assert compared == set(golden_data.case_names())
+    assert compared == set(golden_data.cases())
 
 
 def sequence_layer(case, x, **extra):

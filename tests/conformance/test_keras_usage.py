@@ -121,14 +121,20 @@ class StartingFromOnes(keras_ln.LNLSTM):
         )
 
 
-def test_overridden_methods_of_keras_rnn():
+def test_overridden_methods_of_keras_rnn(monkeypatch):
+    """Those of a class, a layer, or a cell."""
     x = np.ones((B, T, D), "float32")
     layer, plain = StartingFromOnes(U, seed=1), keras_ln.LNLSTM(U, seed=1)
     for one in (layer, plain):
         one.build(x.shape)
     plain.set_weights(layer.get_weights())
     ones = [keras.ops.ones((B, U))] * 2
-    close(layer(x), plain(2.0 * x, initial_state=ones), rtol=1e-6)
+    expected = plain(2.0 * x, initial_state=ones)
+    close(layer(x), expected, rtol=1e-6)
+    for owner in (plain, plain.cell):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, "get_initial_state", lambda batch_size: ones)
+            close(plain(2.0 * x), expected, rtol=1e-6)
 
 
 if keras.backend.backend() == "torch":

@@ -27,6 +27,10 @@ if BACKEND == "torch":
     from keras_ln.backend.torch import gpu as gpu_torch
     from keras_ln.backend.torch import native as native_torch
 
+    @pytest.fixture(autouse=True)
+    def small_pieces_serve_again_too(monkeypatch):
+        monkeypatch.setattr(native_torch, "_SMALL", 0)
+
     @pytest.mark.parametrize("module", [native_torch, gpu_torch])
     def test_before_torch_2_5(monkeypatch, module):
         """No operators, and a sentence."""
@@ -339,11 +343,6 @@ print("right")
 
 if BACKEND == "torch":
 
-    def long_layer():
-        layer = keras_ln.LNLSTM(256)
-        layer.build((2, 4, 3))
-        return layer
-
     def kept_pieces():
         return of_session("pieces", native.Pieces)
 
@@ -352,7 +351,7 @@ if BACKEND == "torch":
 
     def test_memory_of_residuals_serves_again():
         """But not while a graph holds it."""
-        layer, given = long_layer(), torch.randn(2, 4, 3)
+        layer, given = made(keras_ln.LNLSTM(16)), torch.randn(2, 4, 3)
 
         def run():
             return [layer(given, training=True) for _ in range(3)]
@@ -375,7 +374,7 @@ if BACKEND == "torch":
     def test_memory_of_residuals_is_bounded(monkeypatch):
         """By its bytes, and freed with the session."""
         keras.backend.clear_session()
-        layer = long_layer()
+        layer = made(keras_ln.LNLSTM(16))
         graph = layer(torch.randn(2, 4, 3), training=True)
         del graph
         one = kept_pieces().bytes

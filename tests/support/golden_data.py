@@ -54,7 +54,7 @@ LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
 
 
 @functools.lru_cache(maxsize=1)
-def _cases():
+def cases():
     cases = {}
     for path in PATHS:
         with np.load(path) as file:
@@ -66,12 +66,7 @@ def _cases():
 
 def case(name):
     """The arrays of one case, by name."""
-    return dict(_cases()[name])
-
-
-def case_names():
-    """Every case of the files."""
-    return sorted(_cases())
+    return dict(cases()[name])
 
 
 def weights(name):
@@ -85,21 +80,21 @@ def states(name):
     bnlstm_infer_longer starts from the first rows of bnlstm_train's.
     """
     if name == "bnlstm_infer_longer":
-        rows = len(_cases()[name]["x"])
+        rows = len(cases()[name]["x"])
         return [state[:rows] for state in states("bnlstm_train")]
     return list(with_prefix(name, "state").values())
 
 
 def resets(name):
     """Flags and the states after them; None where the case has none."""
-    flags = _cases()[name].get("flags")
+    flags = cases()[name].get("flags")
     return flags, list(with_prefix(name, "reset").values()) or None
 
 
 def choices(name):
     """Of zoneout, by argument; none where the case is one without it."""
     return {
-        key: value for key, value in _cases()[name].items() if "zoneout" in key
+        key: value for key, value in cases()[name].items() if "zoneout" in key
     }
 
 
@@ -112,14 +107,14 @@ def with_prefix(name, prefix):
     """The arrays of one case whose name starts so, without the prefix."""
     return {
         key.removeprefix(prefix): value
-        for key, value in sorted(_cases()[name].items())
+        for key, value in sorted(cases()[name].items())
         if key.startswith(prefix)
     }
 
 
 def moving_statistics():
     """Those of bnlstm_infer_longer: the batch statistics of bnlstm_train."""
-    data = _cases()["bnlstm_train"]
+    data = cases()["bnlstm_train"]
     return {
         f"{site}_moving_{long}": data[f"batch_{short}_{site}"]
         for site in ("kernel", "recurrent", "state")

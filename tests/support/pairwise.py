@@ -56,7 +56,8 @@ def parameters(cases):
         values = {(case.get("name"), *map(str, pair)) for pair in case.items()}
         marks = [pytest.mark.every_backend] if values - seen else []
         seen |= values
-        found.append(pytest.param(case, id=case_id(case), marks=marks))
+        name = "-".join(f"{key}={_short(value)}" for key, value in case.items())
+        found.append(pytest.param(case, id=name, marks=marks))
     return found
 
 
@@ -70,11 +71,6 @@ def one_everywhere(rows, *names):
         )
         for row in rows
     ]
-
-
-def case_id(case):
-    """A readable test id of one combination."""
-    return "-".join(f"{key}={_short(value)}" for key, value in case.items())
 
 
 def _short(value):

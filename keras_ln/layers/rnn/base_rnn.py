@@ -181,13 +181,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             initial_state = reset_state
             if self.stateful:
                 initial_state = list(self.states)[: len(cell.sizes)]
-        # None stays None, zeros for the op, unless a subclass may see it.
+        # None stays None, zeros for the op, unless an override may see it. A
+        # projection runs fewer cases with an initial state.
+        methods: list[Any] = [self.get_initial_state, cell.get_initial_state]
+        methods += [] if cell.projection else [self.inner_loop]
         if initial_state is None and not all(
-            method.__module__.startswith("keras_ln.")
-            for method in (
-                *(type(self).get_initial_state, type(self).inner_loop),
-                type(cell).get_initial_state,
-            )
+            getattr(method, "__func__", None) in _OWN for method in methods
         ):
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
@@ -371,9 +370,15 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         )
 
 
+# With these an initial state of None is zeros.
+_OWN = {BaseRNN.get_initial_state, BaseRNN.inner_loop}
+_OWN |= {BaseCell.get_initial_state}
+
+
 def time_mask(mask: Any) -> Any:
     """The mask (B, T), or None; Keras may nest it in a list."""
-    if mask is None or (first := keras.tree.flatten(mask)[0]) is None:
+    first = None if mask is None else keras.tree.flatten(mask)[0]
+    if first is None:
         return None
     mask = first if hasattr(first, "shape") else keras.ops.array(mask)
     if len(mask.shape) == 3 and mask.shape[-1] == 1:
