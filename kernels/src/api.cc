@@ -11,12 +11,14 @@ using kln::field, kln::kSlots;
 struct Row {
   KlnSlot slot;
   const char *not_here, *no_choice;  // what is wrong with a value
+  const char* no_number;
 };
 
 #define KLN_ROW(type, name, letters, cells, ...)                        \
   {{name, letters, #type, cells, __VA_ARGS__},                          \
    name ": this cell has none",                                         \
-   name ": must be 0 or 1"},
+   name ": must be 0 or 1",                                             \
+   name ": must be finite and not negative"},
 #define KLN_ROW_READ(type, name, ...) \
   KLN_ROW(type, #name, __VA_ARGS__, 'r', 'r')
 #define KLN_ROW_WRITTEN(type, name, ...) \
@@ -77,14 +79,18 @@ const char* check(const KlnProblem* p) {
     return "the problem is too large";
   for (int i = 0; i < kSlots; ++i) {
     const KlnSlot& slot = kRows[i].slot;
-    if (slot.type[0] == 'c' && field(*p, i) > 1) return kRows[i].no_choice;
-    if (field(*p, i) && !(slot.cells >> p->cell & 1)) return kRows[i].not_here;
+    const uint64_t bits = field(*p, i);
+    double number;
+    __builtin_memcpy(&number, &bits, sizeof number);
+    if (slot.type[0] == 'n' && !(number >= 0 && number < __builtin_inf()))
+      return kRows[i].no_number;
+    if (slot.type[0] == 'c' && bits > 1) return kRows[i].no_choice;
+    if (bits && !(slot.cells >> p->cell & 1)) return kRows[i].not_here;
   }
   if (p->threads < 1) return "threads: must be positive";
   if (!p->openmp_parallel != !p->openmp_threads)
     return "openmp_parallel, openmp_threads: one without the other";
-  if (!(p->epsilon > 0 && p->epsilon < __builtin_inf()))
-    return "epsilon: must be positive and finite";
+  if (p->epsilon <= 0) return "epsilon: must be positive";
   if (!p->x) return "x: NULL";
   if (!p->kernel) return "kernel: NULL";
   if (!p->recurrent_kernel) return "recurrent_kernel: NULL";
@@ -103,10 +109,8 @@ const char* check(const KlnProblem* p) {
     return "carry_normalized_state: there is no state_gamma";
   if (!p->starts && (p->reset_h || p->reset_c))
     return "reset_h, reset_c: there are no starts";
-  const double shares[] = {p->zoneout_share, p->cell_zoneout_share};
-  for (double share : shares)
-    if (!(share >= 0 && share < 1))
-      return "zoneout_share, cell_zoneout_share: must be in [0, 1)";
+  if (p->zoneout_share >= 1 || p->cell_zoneout_share >= 1)
+    return "zoneout_share, cell_zoneout_share: must be less than 1";
   if ((p->zoneout && p->zoneout_share > 0) ||
       (p->cell_zoneout && p->cell_zoneout_share > 0))
     return "zoneout: there are choices and a share";

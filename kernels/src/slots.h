@@ -21,7 +21,7 @@
 #define KLN_ALL 7 /* cells, a bit for each */
 #define KLN_ONLY(cell) (1 << KLN_##cell)
 
-/* Scalars: `choice` is 0 or 1, `number` a double. */
+/* Scalars: `choice` is 0 or 1, `number` a double, finite and not negative. */
 #define KLN_OPTIONS(X)                                                       \
   X(number, epsilon, "", KLN_ALL)      /* > 0, inside the square root */     \
   X(choice, go_backwards, "", KLN_ALL) /* visit the last step first */       \

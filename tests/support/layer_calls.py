@@ -7,11 +7,9 @@ import numpy as np
 from arrays import to_numpy
 from descriptors import B, D, T, U
 
-# Values other than the default of constructor arguments that are no flags, by
-# name or by the last word of it.
+# Values other than the default of constructor arguments, by name or by the last
+# word of it; of flags and of a row's options there are others.
 OTHER_VALUES = {
-    "groups": "gate",
-    "projection": 2,
     "units": 5,
     "axis": 1,
     "momentum": 0.5,
@@ -40,6 +38,8 @@ def other_value(row, name):
         return not default
     if name == "normalize":
         return default[1:]  # carry_normalized_state needs "state"
+    if name in row.options:
+        return next(v for v in row.options[name] if v != default)
     kind = name if name in OTHER_VALUES else name.rpartition("_")[2]
     return OTHER_VALUES[kind]
 

@@ -1,6 +1,7 @@
 """A recurrent layer and its oracle on one problem, side by side."""
 
 import dataclasses
+import inspect
 
 import keras
 import numpy as np
@@ -38,19 +39,10 @@ NOT_ARGUMENTS = (
     "zones",
     "sizes",
 )
-# Those that the oracles take too, by the same name.
-SHARED = (
-    "normalize",
-    "center",
-    "epsilon",
-    "momentum",
-    "go_backwards",
-    "zero_output_for_mask",
-    "zoneout",
-    "cell_zoneout",
-    "groups",
-    "carry_normalized_state",
-)
+# Those that all oracles take too, by the same name.
+SHARED = {"go_backwards", "zero_output_for_mask", "zoneout", "cell_zoneout"}
+# Those that oracles take as functions.
+FUNCTIONS = {"activation", "recurrent_activation"}
 
 
 @dataclasses.dataclass
@@ -155,11 +147,9 @@ class Problem:
         ]
         if self.reset is not None:
             options |= {"reset": self.reset, "reset_state": resets}
-        options |= {
-            name: self.arguments[name]
-            for name in SHARED
-            if name in self.arguments
-        }
+        own = inspect.signature(self.row.oracle).parameters
+        shared = (SHARED | {*own}) - FUNCTIONS
+        options |= {n: a for n, a in self.arguments.items() if n in shared}
         if self.row.batch_statistics:
             options["training"] = self.training
         options |= self.choices or {}
