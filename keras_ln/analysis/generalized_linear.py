@@ -99,7 +99,7 @@ def make_model(
     x: Any, parameters: Sequence[Any], normalization: Any, epsilon: Any
 ) -> Model:
     """The `Model` for a user's arguments, which it checks."""
-    epsilon = arguments.check_epsilon(epsilon)
+    epsilon = arguments.check_not_negative("epsilon", epsilon)
     if normalization is not None and normalization not in NORMALIZATIONS:
         raise arguments.wrong(
             "normalization", f"one of {NORMALIZATIONS} or None", normalization

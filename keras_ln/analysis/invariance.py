@@ -159,7 +159,7 @@ def invariance_table(
         raise arguments.wrong(
             "kinds", f"a sequence of any of {NORMALIZATIONS}", received
         )
-    epsilon = arguments.check_epsilon(epsilon)
+    epsilon = arguments.check_not_negative("epsilon", epsilon)
     if arguments.check_positive_integer("units", units) < 2:
         raise ValueError(
             "Argument `units` must be at least 2: layer normalisation of a "

@@ -67,6 +67,7 @@ for _owner, _names, _x_first, _epsilon in _TABLE:
         },
         settings={"normalize": ("sum",), "use_bias": False, "groups": "all"}
         | ({"epsilon": _epsilon} if _epsilon else {}),
+        free=("epsilon", "activation"),
         key=r"(?:.*[./])?{}(?::0)?()",
         # Its are reset, candidate, update.
         gates=(2, 0, 1),

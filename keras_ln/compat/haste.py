@@ -31,6 +31,7 @@ _LSTM = Layout(
         "epsilon": 1e-5,
         "groups": "all",
     },
+    free=("zoneout",),
     # haste's are i, c, f, o.
     gates=(0, 2, 1, 3),
 )
@@ -44,6 +45,7 @@ _GRU = Layout(
         "use_bias": True,
         "epsilon": 1e-5,
     },
+    free=("zoneout",),
     arrange=_negated,
 )
 

@@ -5,6 +5,7 @@ all gates.
 """
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,9 @@ class Layout:
     weights: Mapping[str, tuple[str, str]]
     # The arguments with which the cell computes the same.
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Other arguments that the library's layer has too, which the weights do not
+    # tell. What neither has is as by default.
+    free: tuple[str, ...] = ()
     # The key of a weight: `{}` is its name, and the group names the layer and
     # direction, if there may be several.
     key: str = "{}()"
@@ -158,6 +162,14 @@ def _cell_of(layer: Any, layout: Layout, settings: dict[str, Any]) -> Any:
         == segments[settings["groups"]]
     ):
         received["groups"] = settings["groups"]
+    if not layout.kernels_only:
+        config = cell.get_config()
+        defaults = inspect.signature(type(cell).__init__).parameters
+        for name in (*cell.equations.options, "zoneout", "cell_zoneout"):
+            if name in config and name not in (*settings, *layout.free):
+                if config[name] != defaults[name].default:
+                    received[name] = config[name]
+                    settings[name] = defaults[name].default
     if received != settings:
         asked, found = (
             ", ".join(f"{name}={value!r}" for name, value in values.items())

@@ -24,6 +24,7 @@ _TORCHAUDIO = Layout(
     | {f"g_norm.{theirs}": (f"sum_{ours}", "G") for theirs, ours in _NORM}
     | {f"c_norm.{theirs}": (f"state_{ours}", "U") for theirs, ours in _NORM},
     settings=_SETTINGS | {"groups": "all"},
+    free=("epsilon",),
     key=r"(?:(.*)\.)?{}",
     transposed=True,
 )

@@ -32,6 +32,7 @@ _LSTM = Layout(
         "carry_normalized_state": True,
         "epsilon": 1e-12,
     },
+    free=("activation",),
     key="(?:.*/)?{}(?::0)?()",
     # Its own are i, c, f, o.
     gates=(0, 2, 1, 3),

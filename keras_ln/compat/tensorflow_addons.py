@@ -37,6 +37,7 @@ _LSTM = Layout(
         "state_beta": ("state_beta", "U"),
     },
     settings={"carry_normalized_state": True, "groups": "all"},
+    free=("epsilon", "activation", "recurrent_activation"),
     key=_KEY,
     optional=("bias",),
 )
@@ -50,6 +51,7 @@ _SIMPLE_RNN = Layout(
         "beta": ("beta", "U"),
         "gamma": ("gamma", "U"),
     },
+    free=("epsilon", "activation"),
     key=_KEY,
     optional=("beta",),
     arrange=_with_beta,

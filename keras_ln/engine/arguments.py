@@ -47,25 +47,12 @@ def check_positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
-    """Returns `epsilon` as a float; `ValueError` unless finite and >= 0.
-
-    Recurrent cells do not allow zero: their first state is zero, and so is its
-    variance.
-    """
-    expected = "a finite number >= 0" if allow_zero else "a finite number > 0"
-    if (
-        not _is_real(epsilon)
-        # Not math.isfinite, which torch.compile does not look into.
-        or not 0 <= epsilon <= MOST
-        or (epsilon == 0 and not allow_zero)
-    ):
-        raise wrong(
-            "epsilon",
-            f"{expected}; it is added to the variance, inside the square root",
-            epsilon,
-        )
-    return float(epsilon)
+def check_not_negative(name: str, value: Any) -> float:
+    """Returns `value` as a float; `ValueError` unless finite and >= 0."""
+    # Not math.isfinite, which torch.compile does not look into.
+    if not _is_real(value) or not 0 <= value <= MOST:
+        raise wrong(name, "a finite number >= 0", value)
+    return float(value)
 
 
 def check_positive(name: str, value: Any) -> float:

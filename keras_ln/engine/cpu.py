@@ -174,7 +174,6 @@ def _call(
 def _describe(spec: Spec, given: frozenset[str], wanted: frozenset[str]) -> Any:
     from keras_ln_kernels import call
 
-    by_gate = "sum_by_gate"
     known = call.GRADIENTS if "residuals" in given else call.RESULTS
     return call.Call(
         spec.cell.native_name,
@@ -182,8 +181,9 @@ def _describe(spec: Spec, given: frozenset[str], wanted: frozenset[str]) -> Any:
         tuple(name for name in call.ARGUMENTS if name in given),
         tuple(name for name in known if name in wanted),
         call.options(
-            **{n: getattr(spec, n) for n in call.OPTIONS if n != by_gate},
-            **{by_gate: spec.groups == "gate"},
+            sum_by_gate=spec.groups == "gate",
+            # Without those of a newer extension, which are off.
+            **{n: getattr(spec, n) for n in call.OPTIONS if n in spec._fields},
         ),
     )
 

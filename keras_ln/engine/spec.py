@@ -179,7 +179,7 @@ def spec_of(
         groups = "paper"
     return Spec(
         cell,
-        arguments.check_epsilon(epsilon, allow_zero=False),
+        arguments.check_positive("epsilon", epsilon),
         get_activation(activation),
         get_activation(recurrent_activation),
         groups=groups,

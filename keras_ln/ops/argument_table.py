@@ -77,6 +77,7 @@ INITIALIZER = _of_keras(keras.initializers, "an initializer")
 REGULARIZER = _of_keras(keras.regularizers, "a regularizer")
 CONSTRAINT = _of_keras(keras.constraints, "a constraint")
 FLAG = Kind(arguments.check_flag)
+NOT_NEGATIVE = Kind(arguments.check_not_negative)
 RATE = Kind(arguments.check_rate)
 SWITCH = Kind(arguments.check_switch)
 
@@ -204,7 +205,7 @@ ARGUMENTS = {
     "scale": Argument("add a `gamma`.", FLAG),
     "epsilon": Argument(
         "finite number {least}, inside the square root.",
-        Kind(lambda name, value: arguments.check_epsilon(value)),
+        NOT_NEGATIVE,
         more={
             "cell function step": "If a variance is zero up to rounding "
             "(`sqrt(variance) <= 16 u |mean|`, with the unit roundoff u of the "

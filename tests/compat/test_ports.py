@@ -301,13 +301,15 @@ OTHER_SITES = {"normalize": ("kernel", "state"), "use_bias": True}
 OTHER_SITES |= {"carry_normalized_state": False}
 WRONG = {
     "tf1_lstm": OTHER_SITES
-    | {"groups": "all", "center": False, "epsilon": 1e-5},
+    | {"groups": "all", "center": False, "epsilon": 1e-5}
+    | {"recurrent_activation": "hard_sigmoid"},
     "haste_lstm": {"groups": "gate", "center": True, "epsilon": 1e-3}
-    | {"carry_normalized_state": True, "cell_zoneout": 0.1},
+    | {"carry_normalized_state": True, "cell_zoneout": 0.1}
+    | {"activation": "relu"},
     "haste_gru": {"groups": "gate", "center": True, "use_bias": False}
     | {"epsilon": 1e-3},
     "fastrnns_lstm": {"carry_normalized_state": False, "use_bias": True}
-    | {"epsilon": 1e-3},
+    | {"epsilon": 1e-3, "zoneout": 0.1},
     "torchaudio_lstm": OTHER_SITES | {"groups": "gate"},
     "icefall_lstm": OTHER_SITES | {"groups": "paper", "epsilon": 1e-3},
     "dreamer_gru": {"normalize": ("kernel",), "groups": "gate"}

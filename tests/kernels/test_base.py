@@ -7,6 +7,7 @@ import gpu_emulation
 import pytest
 from backend_gradients import BACKEND
 from conformance.test_against_oracle import CASES, problem_of
+from descriptors import BY_NAME
 from pairwise import parameters
 
 from keras_ln import ops
@@ -17,8 +18,12 @@ FIXED = {"activation": "tanh", "unroll": False, "use_fused": "auto"}
 FIXED |= {"on_cpu": True}
 # Those for GPUs have fewer layers and options. The emulation has few sizes.
 PLAIN = {"drops": False, "zones": "nothing", "sizes": (3, 4, 2, 3)}
-ON_GPUS = {"WNLSTM": PLAIN, "LNGRU": PLAIN | {"groups": "paper"}}
-ON_GPUS["LNLSTM"] = ON_GPUS["LNGRU"] | {"carry_normalized_state": False}
+VARIED = ("use_bias", "center", "normalize", "use_sum_bias", "projection")
+ON_GPUS = {
+    name: PLAIN
+    | {n: v[0] for n, v in BY_NAME[name].options.items() if n not in VARIED}
+    for name in ("WNLSTM", "LNGRU", "LNLSTM")
+}
 
 
 def distinct(cases):

@@ -114,9 +114,9 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Keeps the named arguments, and passes `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
-        # Cells accept fewer values of these two arguments than other layers.
+        # Fewer values than in other layers: a first state of 0 has no variance.
         if "epsilon" in named:
-            arguments.check_epsilon(named["epsilon"], allow_zero=False)
+            arguments.check_positive("epsilon", named["epsilon"])
         if "normalize" in named:
             check_sites(named["normalize"], self.sites)
         self.keep_arguments(named)

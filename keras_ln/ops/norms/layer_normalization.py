@@ -58,7 +58,7 @@ def layer_normalization(
     x = arguments.dense_tensor("x", x)
     arguments.check_floating("x", x.dtype)
     axes = arguments.check_axes(axis, len(x.shape))
-    epsilon = arguments.check_epsilon(epsilon)
+    epsilon = arguments.check_not_negative("epsilon", epsilon)
     sizes = tuple(x.shape[a] for a in axes)
     gamma = _as_parameter("gamma", gamma, sizes)
     beta = _as_parameter("beta", beta, sizes)
