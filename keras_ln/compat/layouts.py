@@ -164,7 +164,7 @@ def _cell_of(layer: Any, layout: Layout, settings: dict[str, Any]) -> Any:
         received["groups"] = settings["groups"]
     if not layout.kernels_only:
         config = cell.get_config()
-        defaults = inspect.signature(type(cell).__init__).parameters
+        defaults = inspect.signature(layout.cell.__init__).parameters
         for name in (*cell.equations.options, "zoneout", "cell_zoneout"):
             if name in config and name not in (*settings, *layout.free):
                 if config[name] != defaults[name].default:
