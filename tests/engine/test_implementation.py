@@ -207,15 +207,6 @@ def problem_of(row):
     return spec, arrays | dict(zip(names, states, strict=True)), how
 
 
-def wider_spec():
-    """`Spec` with a field more."""
-    return collections.namedtuple(
-        "Spec",
-        (*Spec._fields, "invented"),
-        defaults=(*Spec.__new__.__defaults__, 0.0),
-    )
-
-
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_what_nobody_reads_is_refused(row, monkeypatch):
     """A new array and a new field, by every implementation and by the door."""
@@ -236,7 +227,11 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
         )
     with pytest.raises(ValueError, match="'loop' .* array `temperature`"):
         engine.run(spec, more, how)
-    Wider = wider_spec()
+    Wider = collections.namedtuple(
+        "Spec",
+        (*Spec._fields, "invented"),
+        defaults=(*Spec.__new__.__defaults__, 0.0),
+    )
     module = sys.modules[Implementation.__module__]
     monkeypatch.setattr(module, "Spec", Wider)
     Wider.shares, Wider.vectors = Spec.shares, Spec.vectors

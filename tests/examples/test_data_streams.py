@@ -82,11 +82,6 @@ def test_they_follow_seed_and_step(stream, updates):
     assert batches(1, 0, updates) != whole[:updates]
 
 
-def _ids(rows):
-    """The numbers of the sentences of `_books`."""
-    return np.asarray(rows)[:, 0].astype(int) - 3
-
-
 def test_sentences_of_a_batch_are_equally_long():
     lengths = np.count_nonzero(TEXT.sentences, axis=1)
     counts = np.bincount(lengths[TEXT.train])
@@ -94,7 +89,8 @@ def test_sentences_of_a_batch_are_equally_long():
     for number, ((current, before, after), *_) in enumerate(
         itertools.islice(_of_books(0, 0), 2 * UPDATES)
     ):
-        numbers = _ids(current)
+        # Those of the sentences of `_books`.
+        numbers = np.asarray(current)[:, 0].astype(int) - 3
         # All of one length, and as little padding as there may be.
         length = lengths[numbers[0]]
         assert (lengths[numbers] == length).all()

@@ -16,7 +16,7 @@ from scripts import run_python
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.engine.cpu import native_names
+from keras_ln.engine.cpu import _describe, native_names
 
 x = np.ones((2, 4, 3), "float32")
 
@@ -38,6 +38,14 @@ def test_cells_declare_what_the_kernels_know(name):
         assert vector.size == (1 if of_units else kernels.gates)
     assert cell.gates == kernels.gates
     assert len(cell.states) == len(kernels.states)
+
+
+def test_an_option_of_a_newer_extension_is_off(monkeypatch):
+    from keras_ln_kernels import call
+
+    monkeypatch.setitem(call.OPTIONS, "invented", "float")
+    spec, _ = made(keras_ln.LNLSTM(3)).as_problem()
+    assert _describe(spec, frozenset(), frozenset()).options[-1] == 0.0
 
 
 @pytest.mark.parametrize("name", LAYERS)
