@@ -16,7 +16,7 @@ from recurrence import MASKS, RESETS, Problem, compare
 from reference.gradients import STEP, inner
 
 import keras_ln
-from benchmarks import harness
+from benchmarks import harness, memory
 
 pytestmark = pytest.mark.accelerator
 # The scan on JAX takes four steps an iteration, and the rest one by one.
@@ -259,10 +259,10 @@ def test_ten_thousand_steps(kernels):
     step = step_of(layer, x)
     for _ in range(1_000):
         step()
-    before, of_host = harness.memory_now(), harness.resident("VmRSS")
+    before, of_host = memory.memory_now(), harness.resident("VmRSS")
     for _ in range(10_000):
         step()
-    assert harness.memory_now() < before + 1.0
+    assert memory.memory_now() < before + 1.0
     assert harness.resident("VmRSS") < of_host + 20.0
 
 

@@ -25,20 +25,20 @@ from keras_ln.backend import gpu, native, verdicts
 from keras_ln.gpu.child import FORMATS
 
 CHILD = [sys.executable, "-m", "keras_ln.gpu.child"]
-START, SECONDS, MOST_DEATHS = 60, 30, 2
+START, SECONDS, MOST_DEATHS = 60, 60, 2
 LAYERS = {"LNLSTM": "lstm", "WNLSTM": "lstm", "LNGRU": "gru"}
 UNITS = [256, 512, 400, 100, 40]
 # Rows and steps; -1 row is one more than run at once. "all" are for each
 # number of units, "first" for the first one.
 PROBLEMS: dict[str, dict[str, dict[str, Any]]] = {
     "all": {
-        "values": {"shape": (13, 20), "mask": True},
+        "values": {"shape": (13, 20), "mask": True, "repeats": 20}
+        | {"how": "beside"},
         "two waves": {"shape": (-1, 3)},
     },
     "first": {
         "one step": {"shape": (1, 1)},
         "backwards": {"shape": (5, 9), "reset": True, "backwards": True},
-        "20 repeats": {"shape": (13, 20), "repeats": 20, "how": "beside"},
         "2000 steps": {"shape": (2, 2000), "gain": 0.1},
     },
     "torch": {
@@ -46,7 +46,8 @@ PROBLEMS: dict[str, dict[str, dict[str, Any]]] = {
         "expandable segments": {"shape": (13, 20), "expandable": True},
     },
 }
-LENGTHS, TIMES_ROWS = (8, 24), (1, 4, 16)
+# Steps to time the kernels with, and what would run otherwise.
+LENGTHS, TIMES_ROWS = ((8, 512), (8, 40)), (1, 4, 16)
 
 
 def problems_of(units: list[int], formats: list[str]) -> list[dict[str, Any]]:

@@ -1,10 +1,15 @@
 """What the check of the GPU kernels needs from JAX."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from keras_ln.backend.jax import gpu
+
+_COMPILERS = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
 
 
 def format_now():
@@ -19,7 +24,10 @@ def use_format(format):
 
 
 def program(layer, x, options, cotangent=None, how=""):
-    """A function that runs a layer, and waits: y, and gradients."""
+    """A function that runs a layer, and waits: y, and gradients.
+
+    A thread compiles it meanwhile.
+    """
     x = jnp.asarray(x, layer.compute_dtype)
     weights = [v.value for v in layer.trainable_variables]
     others = [v.value for v in layer.non_trainable_variables]
@@ -34,10 +42,10 @@ def program(layer, x, options, cotangent=None, how=""):
         slopes = pull_back(jnp.asarray(cotangent, y.dtype))
         return [y, *jax.tree.leaves(slopes)]
 
-    compiled = jax.jit(
-        both if cotangent is not None else lambda w, x: [call(w, x)]
-    )
-    return lambda: jax.block_until_ready(compiled(weights, x))
+    chosen = both if cotangent is not None else lambda w, x: [call(w, x)]
+    lowered = jax.jit(chosen).lower(weights, x)
+    compiled = _COMPILERS.submit(lowered.compile)
+    return lambda: jax.block_until_ready(compiled.result()(weights, x))
 
 
 def numbers(tensor):

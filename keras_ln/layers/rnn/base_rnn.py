@@ -183,11 +183,10 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 initial_state = list(self.states)[: len(cell.sizes)]
         # None stays None, zeros for the op, unless an override may see it. A
         # projection runs fewer cases with an initial state.
-        methods: list[Any] = [self.get_initial_state, cell.get_initial_state]
-        methods += [] if cell.projection else [self.inner_loop]
-        if initial_state is None and not all(
-            getattr(method, "__func__", None) in _OWN for method in methods
-        ):
+        own = _has_own(self, BaseRNN, "get_initial_state")
+        own = own and _has_own(cell, BaseCell, "get_initial_state")
+        own = own and (cell.projection or _has_own(self, BaseRNN, "inner_loop"))
+        if initial_state is None and not own:
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
             )
@@ -370,9 +369,10 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         )
 
 
-# With these an initial state of None is zeros.
-_OWN = {BaseRNN.get_initial_state, BaseRNN.inner_loop}
-_OWN |= {BaseCell.get_initial_state}
+def _has_own(owner: Any, base: type, name: str) -> bool:
+    """Whether a method is that of the base, also when torch traces it."""
+    found = getattr(type(owner), name)
+    return name not in vars(owner) and found is getattr(base, name)
 
 
 def time_mask(mask: Any) -> Any:
