@@ -38,7 +38,7 @@ reference_backward=None, platform="cpu")``
     ``keras.ops`` falls back to float32 in some of these on JAX and torch.
     ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
 
-``cast(x, dtype)``, ``where(condition, x, y)``
+``cast(x, dtype)``, ``where(condition, x, y)``, ``reshape``, ``transpose``
     As in ``keras.ops``, which takes several times as long on torch and slows
     loops down. ``x`` of ``cast`` is a tensor; ``x`` or ``y`` of ``where`` may
     be a number.
@@ -199,6 +199,8 @@ exp = _module.exp
 log = _module.log
 sqrt = _module.sqrt
 matmul = _module.matmul
+reshape = _module.reshape
+transpose = _module.transpose
 mean = _module.mean
 sum = _module.sum
 cast = _module.cast

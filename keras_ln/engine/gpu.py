@@ -149,7 +149,8 @@ def cuda_forward(
     kept: Tensors = {
         n: results[n] for n in ("h", "c", "from_h", "norms") if n in results
     }
-    return outputs, {**arrays, "x_product": x_product, **kept}
+    kept |= {"x_product": x_product, "centred": given["recurrent"]}
+    return outputs, {**arrays, **kept}
 
 
 def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
@@ -231,9 +232,11 @@ def _given(spec: Spec, arrays: Tensors, x_product: Any, norms: Any) -> Tensors:
     """The arrays of both kernels by name; `x_product` is x W (B, T, nU)."""
     to_x, to_h = _ADDED[spec.cell.native_name or ""]
     zx = norms.site("kernel", _wide(_flat(x_product)), None, to_x).value
-    given = {"zx": keras.ops.reshape(zx, keras.ops.shape(x_product))}
-    matrix = _wide(arrays["recurrent_kernel"])
-    if "recurrent_gamma" in arrays:
+    given = {"zx": backend.reshape(zx, keras.ops.shape(x_product))}
+    matrix = arrays.get("centred")
+    if matrix is None:
+        matrix = _wide(arrays["recurrent_kernel"])
+    if "recurrent_gamma" in arrays and "centred" not in arrays:
         matrix, statistics = norms.centred("recurrent", matrix)
         # A row without variance changes no unit of N(h R).
         varies = norms.spread(norms.scale(*statistics, flat=0.0)) > 0.0
@@ -275,12 +278,12 @@ def _of_means(
     units, parts = h.shape[-1], []
     ends = [units * k for k in itertools.accumulate(segments, initial=0)]
     for k, (start, end) in enumerate(itertools.pairwise(ends)):
-        transposed = keras.ops.transpose(matrix[:, start:end])
+        transposed = backend.transpose(matrix[:, start:end])
         # torch's autocast may have made it half as wide.
         part = _wide(backend.matmul(from_h[:, start:end], transposed))
         parts.append(part * (scale[:, k : k + 1] / (end - start)))
     joined = keras.ops.concatenate(parts, axis=-1)
-    return keras.ops.reshape(
+    return backend.reshape(
         joined, (*keras.ops.shape(h)[:2], joined.shape[-1])
     )
 
@@ -297,8 +300,8 @@ def _gradients_of_inputs(
     d_from_x, gradients = site.vjp(d_zx)
     d_from_x = backend.cast(d_from_x, spec.dtype)
     gradients["kernel"] = _product(spec, _inputs(arrays), d_from_x)
-    d_x = backend.matmul(d_from_x, keras.ops.transpose(arrays["kernel"]))
-    d_x = keras.ops.reshape(d_x, keras.ops.shape(arrays["x"]))
+    d_x = backend.matmul(d_from_x, backend.transpose(arrays["kernel"]))
+    d_x = backend.reshape(d_x, keras.ops.shape(arrays["x"]))
     if "input_mask" in arrays:
         d_x = d_x * arrays["input_mask"][:, None]
     gradients["x"] = d_x
@@ -334,12 +337,12 @@ def _inputs(arrays: Tensors) -> Any:
 def _product(spec: Spec, left: Any, right: Any) -> Any:
     """Sum over rows and steps of outer products, in the matrices' dtype."""
     left, right = (backend.cast(_flat(x), spec.dtype) for x in (left, right))
-    return backend.matmul(keras.ops.transpose(left), right)
+    return backend.matmul(backend.transpose(left), right)
 
 
 def _flat(rows: Any) -> Any:
     """Rows (B, T, ...) of all steps, one after the other."""
-    return keras.ops.reshape(rows, (-1, rows.shape[-1]))
+    return backend.reshape(rows, (-1, rows.shape[-1]))
 
 
 def _wide(x: Any) -> Any:

@@ -87,7 +87,7 @@ def forward(
     )
     outputs = {f"final_{name}": final[name] for name in cell.states}
     if spec.return_all_outputs:
-        outputs["outputs"] = keras.ops.transpose(
+        outputs["outputs"] = backend.transpose(
             results.pop("outputs"), (1, 0, 2)
         )
     if cell.batch_statistics:
@@ -108,7 +108,7 @@ def in_order_of_visits(spec: Spec, arrays: Tensors) -> tuple[Any, Tensors]:
         The inputs of the product (T, B, D), and by name the mask and the resets
         (T, B, 1), choices (T, B, U) and the statistics (T, ...).
     """
-    inputs = keras.ops.transpose(arrays["x"], (1, 0, 2))
+    inputs = backend.transpose(arrays["x"], (1, 0, 2))
     if "input_mask" in arrays:
         inputs = inputs * arrays["input_mask"]
     rows: Tensors = {

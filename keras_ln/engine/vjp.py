@@ -50,7 +50,7 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     weights = {n: residuals[n] for n in cell.weights if n in residuals}
     recurrent_mask = residuals.get("recurrent_mask")
     inputs, rows = in_order_of_visits(spec, residuals)
-    transposed = keras.ops.transpose(weights["recurrent_kernel"])
+    transposed = backend.transpose(weights["recurrent_kernel"])
     sites = [
         vector.site
         for vector in cell.vectors
@@ -66,7 +66,7 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     visits |= _factors(loop, visits, residuals, moving_in(rows))
     rows |= visits
     if "outputs" in cotangents:
-        d_outputs = keras.ops.transpose(cotangents["outputs"], (1, 0, 2))
+        d_outputs = backend.transpose(cotangents["outputs"], (1, 0, 2))
         rows["d_outputs"] = d_outputs
     carry, from_loop = backend.scan(
         functools.partial(_visit_vjp, loop),
@@ -88,14 +88,14 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     h = h_for_product(visits["previous_h"], loop.dtype, recurrent_mask)
     gradients = _weight_gradients(loop, inputs, h, from_loop, d_vectors)
     d_inputs = backend.matmul(
-        from_loop["d_x_product"], keras.ops.transpose(weights["kernel"])
+        from_loop["d_x_product"], backend.transpose(weights["kernel"])
     )
-    d_inputs = keras.ops.reshape(d_inputs, keras.ops.shape(inputs))
+    d_inputs = backend.reshape(d_inputs, keras.ops.shape(inputs))
     if "input_mask" in residuals:
         d_inputs = d_inputs * residuals["input_mask"]
     if spec.go_backwards:
         d_inputs = keras.ops.flip(d_inputs, axis=0)
-    gradients["x"] = keras.ops.transpose(d_inputs, (1, 0, 2))
+    gradients["x"] = backend.transpose(d_inputs, (1, 0, 2))
     for name in carry:
         state = name.removeprefix("d_").replace("previous", "initial")
         if state in residuals:
@@ -276,9 +276,9 @@ def _sum(*terms: Any) -> Any:
 
 def _flat(rows: Any) -> Any:
     """Rows (T, B, ...) of all steps, one after the other."""
-    return keras.ops.reshape(rows, (-1, rows.shape[-1]))
+    return backend.reshape(rows, (-1, rows.shape[-1]))
 
 
 def _product(left: Any, right: Any) -> Any:
     """Sum over steps and rows of outer products, (T, B, M) with (TB, N)."""
-    return backend.matmul(keras.ops.transpose(_flat(left)), right)
+    return backend.matmul(backend.transpose(_flat(left)), right)

@@ -16,6 +16,8 @@ exp = jnp.exp
 log = jnp.log
 sqrt = jnp.sqrt
 matmul = jnp.matmul
+reshape = jnp.reshape
+transpose = jnp.transpose
 cast = keras.ops.cast
 where = jnp.where
 # Steps that a GPU takes per iteration of a loop: each iteration copies the

@@ -15,6 +15,7 @@ from keras_ln.backend.tensorflow.arithmetic import mean as mean
 from keras_ln.backend.tensorflow.arithmetic import on_cpu as on_cpu
 from keras_ln.backend.tensorflow.arithmetic import once_all as once_all
 from keras_ln.backend.tensorflow.arithmetic import relu as relu
+from keras_ln.backend.tensorflow.arithmetic import reshape as reshape
 from keras_ln.backend.tensorflow.arithmetic import sigmoid as sigmoid
 from keras_ln.backend.tensorflow.arithmetic import sqrt as sqrt
 from keras_ln.backend.tensorflow.arithmetic import (
@@ -22,6 +23,7 @@ from keras_ln.backend.tensorflow.arithmetic import (
 )
 from keras_ln.backend.tensorflow.arithmetic import sum as sum
 from keras_ln.backend.tensorflow.arithmetic import tanh as tanh
+from keras_ln.backend.tensorflow.arithmetic import transpose as transpose
 from keras_ln.backend.tensorflow.arithmetic import where as where
 from keras_ln.backend.tensorflow.gradients import custom_vjp as custom_vjp
 from keras_ln.backend.tensorflow.gradients import jacobian as jacobian

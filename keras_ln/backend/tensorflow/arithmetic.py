@@ -12,6 +12,8 @@ relu = tf.nn.relu
 exp = tf.exp
 log = tf.math.log
 sqrt = tf.sqrt
+reshape = tf.reshape
+transpose = tf.transpose
 cast = keras.ops.cast
 where = keras.ops.where
 

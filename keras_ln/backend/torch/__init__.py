@@ -24,6 +24,7 @@ exp = torch.exp
 log = torch.log
 sqrt = torch.sqrt
 matmul = torch.matmul
+reshape = torch.reshape
 where = torch.where
 
 
@@ -32,6 +33,11 @@ def cast(x, dtype):
     if isinstance(dtype, str):
         dtype = getattr(torch, dtype)
     return x if x.dtype == dtype else x.to(dtype)
+
+
+def transpose(x, axes=None):
+    """The axes in another order, or the two of a matrix."""
+    return x.t() if axes is None else x.permute(axes)
 
 
 def mean(x, axis=None, keepdims=False):
