@@ -101,7 +101,7 @@ def layers(backend, layer, dtype, folder):
     command += ["--providers", ours, f"keras {plain},", f"torch {plain}"]
     command += ["--output", str(folder / f"layers_{backend}.csv")]
     name = f"layers {backend} {layer} {dtype}"
-    return Part(name, command, 90, ("keras", backend), ("--smoke",), backend)
+    return Part(name, command, 120, ("keras", backend), ("--smoke",), backend)
 
 
 def kernels():

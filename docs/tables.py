@@ -166,18 +166,29 @@ def on_avx2():
     table(("training on torch, AVX2, by", *"ABC"), *rows)
 
 
+ON_A_GPU = {
+    "keras_ln (kernels)": "`LNLSTM`, GPU kernels",
+    "keras_ln": "`LNLSTM`, XLA's loop",
+    "keras LSTM": "`LSTM`, cuDNN",
+    TORCH: "`torch.nn.LSTM`, cuDNN",
+}
+
+
 def gpu():
-    """Times on a GPU, over those of cuDNN."""
+    """Times of LNLSTM on a GPU, and of cuDNN's LSTM."""
     rows = []
-    for layer, own in (("LNLSTM", "ABCD"), ("LNGRU", "ABC")):
-        plain = layer.removeprefix("LN")
-        for mode in MODES:
-            start = f"keras {plain}"
-            found = shares("jax_gpu", "keras_ln,", start, mode, own, layer)
-            cells = [f"{share:.2f}" for share in found]
-            cells += [""] * (4 - len(cells))
-            rows.append((f"`{layer}`, {mode}, by `{plain}`", *cells))
-    table(("on an H200, JAX", *"ABCD"), *rows)
+    for backend in ("jax", "torch"):
+        found = [
+            [times(f"{backend}_gpu", m, size, every_step=True) for m in MODES]
+            for size in "ABC"
+        ]
+        for name in found[0][0]:
+            label = ON_A_GPU[name.removesuffix(f", {backend}")]
+            cells = [
+                f"{t[name]:.1f} ({i[name]:.1f})" if t else "" for t, i in found
+            ]
+            rows.append((f"{BACKENDS[backend]}: {label}", *cells))
+    table(("training step (inference), ms", *"ABC"), *rows)
 
 
 def timed(layer, backend, own="ABCDSEFG", every_step=False):
@@ -274,13 +285,12 @@ def share_of_memory(kind, start):
 
 
 def kernels_per_step():
-    """Kernels that a time step launches, by chip."""
+    """Kernels that a time step launches on a TPU."""
     found = {}
-    for row in read("benchmarks/results/accelerator_kernels.csv"):
+    for row in read("benchmarks/results/tpu_kernels.csv"):
         cells = found.setdefault(row["op"], [])
-        cells.append(f"{float(row['kernels_per_step']):g}")
-    phases = ("forward", "backward", INFERENCE)
-    heading = (f"{chip}{p}" for chip in ("H200 ", "TPU v5e ") for p in phases)
+        cells.append(row["kernels_per_step"])
+    heading = ("forward", "backward", INFERENCE)
     table(("op", *heading), *((op, *cells) for op, cells in found.items()))
 
 

@@ -283,9 +283,7 @@ def _of_means(
         part = _wide(backend.matmul(from_h[:, start:end], transposed))
         parts.append(part * (scale[:, k : k + 1] / (end - start)))
     joined = keras.ops.concatenate(parts, axis=-1)
-    return backend.reshape(
-        joined, (*keras.ops.shape(h)[:2], joined.shape[-1])
-    )
+    return backend.reshape(joined, (*keras.ops.shape(h)[:2], joined.shape[-1]))
 
 
 def _gradients_of_inputs(

@@ -60,7 +60,7 @@ def test_ratio_to_the_first_provider_of_each_mode(capsys):
         ("memory --sizes A,", "--sizes: expected A, B, C, .* received 'A,'"),
         ("memory --sizes 1,2,3", "--sizes: expected .* received '1,2,3'"),
         ("memory --sizes 1,2,3,0", "--sizes: expected .* received '1,2,3,0'"),
-        ("accelerator_kernels --sizes Z", "--sizes: .* received 'Z'"),
+        ("tpu_kernels --sizes Z", "--sizes: .* received 'Z'"),
         ("memory --rounds 9", "unrecognized arguments: --rounds 9"),
         ("precision --dtype float16", "unrecognized arguments: --dtype"),
         ("precision --output r", "--output: r does not end in .csv"),

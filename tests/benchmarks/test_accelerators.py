@@ -1,14 +1,13 @@
 """Benchmarks of accelerators, and the parts of a run on a GPU."""
 
 import importlib.util
-import json
 import sys
 import time
 
 import pytest
 from scripts import rows
 
-from benchmarks import accelerator_kernels, hlo, on_a_gpu, sequence_layers
+from benchmarks import on_a_gpu, sequence_layers, tpu_kernels
 from benchmarks.on_a_gpu import Part
 
 # A loop of two kernels and a counter, one of them in a function of its own;
@@ -54,47 +53,32 @@ ENTRY %main (x: f32[4]) -> f32[4] {
   %zero = s32[] constant(0)
   %first = f32[4]{0} fusion(%x), kind=kLoop, calls=%add
   %init = (s32[], f32[4]{0}) tuple(%zero, %first)
-  %loop = (s32[], f32[4]{0}) while(%init), condition=%condition, body=%body.1END
+  %loop = (s32[], f32[4]{0}) while(%init), condition=%condition, body=%body.1
   ROOT %last = f32[4]{0} get-tuple-element(%loop), index=1
 }
-""".replace("END", ', backend_config={"known_trip_count":{"n":"3"}}')
+"""
 
 
-@pytest.mark.parametrize(
-    "on_gpu, steps, trips, expected",
-    [
-        (True, 3, "known_trip_count", (1, 3, 1)),
-        (False, 3, "known_trip_count", (1, 2, 1)),
-        # An iteration of several steps; a loop without its number.
-        (True, 12, "known_trip_count", (1, 0.75, 0.25)),
-        (True, 5, "trip_count", (1, 3, 1)),
-    ],
-)
-def test_count(on_gpu, steps, trips, expected):
-    text = PROGRAM.replace("known_trip_count", trips)
-    found = hlo.count(text, counters_are_kernels=on_gpu, steps=steps)
-    assert (found.outside, found.per_step, found.on_chip) == expected
-    names = [kernel.split()[0] for kernel in found.kernels]
-    assert names == ["next"] * on_gpu + ["pair", "inner"]
+def test_count():
+    found = tpu_kernels.count(PROGRAM)
+    assert len(found.outside) == len(found.on_chip) == 1
+    assert [k.split()[0] for k in found.per_step] == ["pair", "inner"]
 
 
 if importlib.util.find_spec("jax"):
     import jax
 
-    def test_phases_of_a_scan_compile_and_count(capsys, monkeypatch):
-        monkeypatch.setattr(
-            accelerator_kernels, "target", lambda *_: jax.devices("cpu")[0]
-        )
-        options = accelerator_kernels.parse(
-            ["--sizes", "2,3,4,5", "--ops", "LN scan with autodiff"]
-            + ["--chip", "tpu"]
-        )
-        accelerator_kernels.print_rows(options)
-        lines = capsys.readouterr().out.splitlines()
-        rows = [json.loads(line)[0] for line in lines]
-        assert [row["phase"] for row in rows] == [*accelerator_kernels.PHASES]
-        for row in rows:
-            assert row["kernels_per_step"] > 3
+    def test_phases_of_a_scan_compile_and_count(monkeypatch, tmp_path):
+        monkeypatch.setattr(tpu_kernels, "target", lambda: jax.devices()[0])
+        monkeypatch.setattr(tpu_kernels, "ENVIRONMENT", {})
+        path = tmp_path / "kernels.csv"
+        scan = ["--sizes", "2,3,4,5", "--ops", "LN scan with autodiff"]
+        tpu_kernels.main([*scan, "--output", str(path)])
+        found = rows(path)
+        assert [
+            r["phase"] for r in found
+        ] == "forward backward inference".split()
+        assert all(float(r["kernels_per_step"]) > 3 for r in found)
 
 
 # Its child takes no notice of Ctrl-C.
