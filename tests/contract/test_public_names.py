@@ -102,6 +102,7 @@ def test_arguments_are_documented_once(public):
     assert max(map(len, document.split("\n"))) <= 80
 
 
+@pytest.mark.full
 def test_types_of_a_users_program(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("\n".join(["import keras_ln", *TYPED, ""]))

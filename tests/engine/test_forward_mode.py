@@ -210,6 +210,7 @@ if BACKEND == "torch":
     import torch
     from torch.autograd import forward_ad
 
+    @pytest.mark.full
     @pytest.mark.parametrize("name", ["LNLSTM", "BNLSTM"])
     @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functoo")
     def test_compiled_derivatives(name):

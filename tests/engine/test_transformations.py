@@ -111,6 +111,7 @@ if BACKEND == "torch":
             results.append([y, *torch.autograd.grad((y**3).sum(), x)])
         same(*results)
 
+    @pytest.mark.full
     @pytest.mark.parametrize("name", ["BNLSTM", "RecurrentBatchNorm"])
     @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functoo")
     def test_statistics_move_in_one_graph(name):
