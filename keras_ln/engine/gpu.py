@@ -233,15 +233,16 @@ def _given(spec: Spec, arrays: Tensors, x_product: Any, norms: Any) -> Tensors:
     to_x, to_h = _ADDED[spec.cell.native_name or ""]
     zx = norms.site("kernel", _wide(_flat(x_product)), None, to_x).value
     given = {"zx": backend.reshape(zx, keras.ops.shape(x_product))}
-    matrix = arrays.get("centred")
-    if matrix is None:
+    if "centred" in arrays:
+        given["recurrent"] = arrays["centred"]
+    else:
         matrix = _wide(arrays["recurrent_kernel"])
-    if "recurrent_gamma" in arrays and "centred" not in arrays:
-        matrix, statistics = norms.centred("recurrent", matrix)
-        # A row without variance changes no unit of N(h R).
-        varies = norms.spread(norms.scale(*statistics, flat=0.0)) > 0.0
-        matrix = backend.where(varies, matrix, 0.0)
-    given["recurrent"] = matrix
+        if "recurrent_gamma" in arrays:
+            matrix, statistics = norms.centred("recurrent", matrix)
+            # A row without variance changes no unit of N(h R).
+            varies = norms.spread(norms.scale(*statistics, flat=0.0)) > 0.0
+            matrix = backend.where(varies, matrix, 0.0)
+        given["recurrent"] = matrix
     given |= {
         name: arrays[name]
         for name in ("recurrent_gamma", *_STATE_VECTORS)

@@ -214,7 +214,7 @@ def emulated(folder, monkeypatch):
     command.PROBLEMS["torch"] = {}
     monkeypatch.setattr(command, "UNITS", [])
     monkeypatch.setattr(command, "LAYERS", {"LNLSTM": "lstm"})
-    monkeypatch.setattr(command, "LENGTHS", ((1, 2), (1, 2)))
+    monkeypatch.setattr(command, "LENGTHS", ((1, 2), (1, 3)))
     monkeypatch.setattr(command, "TIMES_ROWS", (1, 2))
     return driver
 

@@ -183,9 +183,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 initial_state = list(self.states)[: len(cell.sizes)]
         # None stays None, zeros for the op, unless an override may see it. A
         # projection runs fewer cases with an initial state.
-        own = _has_own(self, BaseRNN, "get_initial_state")
-        own = own and _has_own(cell, BaseCell, "get_initial_state")
-        own = own and (cell.projection or _has_own(self, BaseRNN, "inner_loop"))
+        own = _has(self, "get_initial_state", _STATES_OF_LAYER)
+        own = own and _has(cell, "get_initial_state", _STATES_OF_CELL)
+        own = own and (cell.projection or _has(self, "inner_loop", _LOOP))
         if initial_state is None and not own:
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
@@ -369,10 +369,14 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         )
 
 
-def _has_own(owner: Any, base: type, name: str) -> bool:
-    """Whether a method is that of the base, also when torch traces it."""
-    found = getattr(type(owner), name)
-    return name not in vars(owner) and found is getattr(base, name)
+# With these an initial state of None is zeros.
+_STATES_OF_LAYER, _LOOP = BaseRNN.get_initial_state, BaseRNN.inner_loop
+_STATES_OF_CELL = BaseCell.get_initial_state
+
+
+def _has(owner: Any, name: str, method: Any) -> bool:
+    """Whether an object's method is this one, also when torch traces it."""
+    return name not in vars(owner) and getattr(type(owner), name) is method
 
 
 def time_mask(mask: Any) -> Any:
