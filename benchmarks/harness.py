@@ -54,8 +54,7 @@ def parser(name, doc, rounds=9):
         rounds: the default of `--rounds`; None if it measures no rounds.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}",
-        description=doc.splitlines()[0],
+        prog=f"python -m benchmarks.{name}", description=doc.splitlines()[0]
     )
     if rounds:
         add_number(parser, "--rounds", rounds, "rounds to measure")

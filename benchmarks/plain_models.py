@@ -104,12 +104,7 @@ def torch_layers():
     import torch
 
     class TorchRNN(keras.layers.TorchModuleWrapper):
-        def __init__(
-            self,
-            module,
-            return_sequences=False,
-            return_state=False,
-        ):
+        def __init__(self, module, return_sequences=False, return_state=False):
             super().__init__(module)
             self.supports_masking = True
             self.options = return_sequences, return_state

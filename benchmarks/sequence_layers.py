@@ -223,10 +223,7 @@ def main(argv=None):
         name = label(options, text)
         print(f"{LAYERS[options.layer].ours}, {name}", flush=True)
         rows = harness.measure(
-            LAYERS[options.layer].ours,
-            name,
-            chosen(options, size),
-            options,
+            LAYERS[options.layer].ours, name, chosen(options, size), options
         )
         report.print_table(rows)
         report.write(rows, run, output)

@@ -12,16 +12,13 @@ from types import FrameType
 from typing import Any
 
 import keras
-from keras.src.backend.common import AutocastScope, global_state
-
-# The mask that a layer has attached to its output, or None. JAX's tracers take
-# no attributes: Keras keeps their masks elsewhere.
-from keras.src.backend.common.masking import get_keras_mask as mask_of
-from keras.src.backend.common.masking import set_keras_mask as set_mask
+from keras.src.backend.common import AutocastScope, global_state, masking
 
 # keras.layers.RNN draws the dropout masks of a sequence before its loop, but
 # only for cells of this class.
-from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
+from keras.src.layers.rnn.dropout_rnn_cell import (
+    DropoutRNNCell as DropoutRNNCell,
+)
 from keras.src.models.functional import Functional
 from keras.src.saving.serialization_lib import in_safe_mode
 
@@ -35,32 +32,9 @@ if keras.backend.backend() == "torch":
 else:
     torch_device = None
 
-__all__ = [
-    "DropoutRNNCell",
-    "calls_of",
-    "device_names",
-    "exporter",
-    "exports_unknown_steps",
-    "input_layer",
-    "is_graph",
-    "is_loading",
-    "is_rematerialized",
-    "layers_in",
-    "layers_within",
-    "layout",
-    "mask_of",
-    "never_cast",
-    "of_session",
-    "own_non_trainable_variables",
-    "own_variables",
-    "placed",
-    "reseeded",
-    "set_mask",
-    "share_layer",
-    "through_graph",
-    "torch_device",
-    "uncast",
-]
+# The mask that a layer has attached to its output, or None. JAX's tracers take
+# no attributes: Keras keeps their masks elsewhere.
+mask_of, set_mask = masking.get_keras_mask, masking.set_keras_mask
 
 
 def calls_of(layer: keras.layers.Layer) -> list[tuple[Any, dict[str, Any]]]:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_ln.engine import arguments, dtypes, scan
-from keras_ln.ops.jacobian import jacobian
+from keras_ln.engine import arguments, dtypes, jacobian, scan
 
 
 class HiddenDynamics(NamedTuple):

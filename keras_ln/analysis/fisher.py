@@ -13,9 +13,8 @@ import numpy as np
 
 from keras_ln.analysis import generalized_linear
 from keras_ln.analysis.generalized_linear import Model
-from keras_ln.engine import arguments
+from keras_ln.engine import arguments, jacobian
 from keras_ln.ops.generalized_linear import linear_predictor
-from keras_ln.ops.jacobian import jacobian
 
 METHODS = ("paper", "exact")
 

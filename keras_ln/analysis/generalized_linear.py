@@ -106,7 +106,7 @@ def make_model(
         )
     theta, widest = unit_rows(parameters, normalization)
     data = _as_array("x", x)
-    dtype = _wider(widest, data)
+    dtype = widest if widest == "float64" else dtypes.wide_dtype(data)
     features = theta.shape[1] - (1 if normalization is None else 2)
     if data.ndim != 2 or data.shape[1] != features or not len(data):
         raise ValueError(
@@ -159,18 +159,13 @@ def unit_rows(
                 f"shape {kernel.shape[1:]}. Received: shape {array.shape}"
             )
     theta = np.vstack([a.astype("float64") for a in arrays]).T
-    return theta, _wider("float32", *arrays)
+    return theta, dtypes.wide_dtype(*arrays)
 
 
 def _as_array(name: str, value: Any) -> np.ndarray:
     array = np.asarray(keras.ops.convert_to_numpy(value))
     arguments.check_floating(name, array.dtype)
     return array
-
-
-def _wider(dtype: str, *arrays: np.ndarray) -> str:
-    wide = {dtype, dtypes.wide_dtype(*arrays)}
-    return "float64" if "float64" in wide else "float32"
 
 
 def _statistics(

@@ -122,7 +122,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_ln.backend import gpu, native
+from keras_ln.backend import native
 
 
 class TraceContext(NamedTuple):
@@ -160,8 +160,7 @@ _native: Any
 litert: Any = None
 # torch's layer normalisation and gradients of activations, or None.
 fused: Any = None
-# JAX and torch have another.
-_gpu: Any = gpu
+_gpu: Any
 # Written out: tools that freeze programs follow no computed names.
 if _NAME == "tensorflow":
     from keras_ln.backend import tensorflow
@@ -188,7 +187,7 @@ elif _NAME == "torch":
 else:
     from keras_ln.backend import inference
 
-    _module = _native = inference
+    _module = _native = _gpu = inference
 
 scan = _module.scan
 custom_vjp = _module.custom_vjp

@@ -6,9 +6,8 @@ The kernels are in keras-ln-kernels, and need a CUDA driver and NVRTC.
 import functools
 import warnings
 
-from keras_ln.backend import native
+from keras_ln.backend import native, verdicts
 
-_ELSEWHERE = "The GPU kernels run on TensorFlow, JAX and torch only."
 # XLA's name of the call, which errors of other programs show.
 TARGET = f"launch ({native.NOTE})"
 
@@ -52,8 +51,6 @@ def reason_on(device):
     wrong = gpu.gpu().reason(device)
     if wrong is not None:
         return f"The GPU kernels cannot run: {wrong}"
-    from keras_ln.backend import verdicts
-
     return verdicts.reason_of_state(device)
 
 
@@ -66,8 +63,6 @@ def verdict(device, cell, format, units, training, shape):
     """Why the check on this GPU rules out such a batch, or None."""
     if native.switch() == "cuda":
         return None
-    from keras_ln.backend import verdicts
-
     asked = (device, cell, format, units, training, *shape)
     wrong = verdicts.reason(*asked)
     # Another process may be checking.
@@ -78,21 +73,12 @@ def verdict(device, cell, format, units, training, shape):
     return wrong
 
 
-def withdraw(device, error):
-    """Switches the kernels off after an error that ends a GPU's context."""
-    from keras_ln.backend import verdicts
-
-    verdicts.withdraw(device, error)
-
-
 def checked(devices):
     """When the kernels were checked, if `reason` is None."""
     if native.switch() == "cuda":
         return f"{native.SWITCH}=cuda is set"
     if native.switch() == "verify":
         return "checked at first use"
-    from keras_ln.backend import verdicts
-
     return ", ".join(dict.fromkeys(verdicts.said(d) for d in devices()))
 
 
@@ -159,23 +145,3 @@ def reason_of_all(devices, cell, units, operands, format, training, shape):
         if isinstance(found, str):
             return found
     return None
-
-
-def said():
-    """As `gpu_said` on backends without GPU kernels."""
-    return _ELSEWHERE
-
-
-def plan_reason(x, cell, units, operands, training):
-    """As `gpu_plan_reason` on backends without GPU kernels."""
-    return _ELSEWHERE
-
-
-def reason():
-    """As `gpu_reason` on backends without GPU kernels."""
-    return _ELSEWHERE
-
-
-def call_gpu(call, arrays):
-    """Raises `NotImplementedError`."""
-    raise NotImplementedError(_ELSEWHERE)

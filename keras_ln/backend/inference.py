@@ -97,7 +97,6 @@ def jacobian(function, x):
 
 
 def reason():
-    """As `native_reason` and `gpu_reason`."""
     return _NO_GRADIENTS
 
 
@@ -108,3 +107,8 @@ def is_exported():
 def call_native(call, arrays):
     """Raises `NotImplementedError`."""
     raise NotImplementedError(_NO_GRADIENTS)
+
+
+call_gpu = call_native
+# Nobody asks where there is a reason.
+said = plan_reason = None

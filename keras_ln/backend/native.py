@@ -12,16 +12,12 @@ import threading
 import warnings
 
 SWITCH = "KERAS_LN_KERNELS"
-OFF = f"{SWITCH}=0 is set."
 # The versions of keras_ln_kernels that have this interface.
 _SERIES = "0.9"
 _NAME = "keras-ln-kernels"
 # The platforms of the library: `TARGETS` of kernels/build_library.py, in
 # Python's names.
-_PLATFORMS = (
-    *(("Linux", "x86_64"), ("Linux", "aarch64")),
-    ("Darwin", "arm64"),
-)
+_PLATFORMS = ("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64")
 
 # XLA's names of the calls. Errors show them where a program runs without the
 # CPU extension.
@@ -52,18 +48,14 @@ def reason_with(registered):
 
     `registered()` registers the calls, or returns why it cannot.
     """
-
-    def reason():
-        return switched_off() or missing() or registered()
-
-    return reason
+    return lambda: switched_off() or missing() or registered()
 
 
 def switched_off():
     """Why the environment variable rules the package out, or None."""
     value = switch()
     if value == "0":
-        return OFF
+        return f"{SWITCH}=0 is set."
     return (
         None if value in ("", "1", "cuda", "verify") else _not_understood(value)
     )

@@ -134,10 +134,8 @@ def write(facts, state, entries, said):
 def _of(device):
     if device not in _known:
         # The facts take the time of loading NVRTC.
-        if any(folder.is_dir() for folder in folders()):
-            _known[device] = read(facts_of(device))
-        else:
-            _known[device] = None, ""
+        some = any(folder.is_dir() for folder in folders())
+        _known[device] = read(facts_of(device)) if some else (None, "")
     return _known[device]
 
 

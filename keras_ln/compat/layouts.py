@@ -165,11 +165,11 @@ def _cell_of(layer: Any, layout: Layout, settings: dict[str, Any]) -> Any:
     if not layout.kernels_only:
         config = cell.get_config()
         defaults = inspect.signature(layout.cell.__init__).parameters
-        for name in (*cell.equations.options, "zoneout", "cell_zoneout"):
-            if name in config and name not in (*settings, *layout.free):
-                if config[name] != defaults[name].default:
-                    received[name] = config[name]
-                    settings[name] = defaults[name].default
+        for option in (*cell.equations.options, "zoneout", "cell_zoneout"):
+            if option in config and option not in (*settings, *layout.free):
+                if config[option] != defaults[option].default:
+                    received[option] = config[option]
+                    settings[option] = defaults[option].default
     if received != settings:
         asked, found = (
             ", ".join(f"{name}={value!r}" for name, value in values.items())

@@ -17,10 +17,7 @@ _NORM = (("weight", "gamma"), ("bias", "beta"))
 _TORCHAUDIO = Layout(
     "torchaudio's _CustomLSTM with layer_norm=True",
     LNLSTMCell,
-    {
-        "x2g.weight": ("kernel", "G D"),
-        "p2g.weight": ("recurrent_kernel", "G U"),
-    }
+    {"x2g.weight": ("kernel", "G D"), "p2g.weight": ("recurrent_kernel", "G U")}
     | {f"g_norm.{theirs}": (f"sum_{ours}", "G") for theirs, ours in _NORM}
     | {f"c_norm.{theirs}": (f"state_{ours}", "U") for theirs, ours in _NORM},
     settings=_SETTINGS | {"groups": "all"},

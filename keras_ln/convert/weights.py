@@ -159,16 +159,9 @@ def is_mirrored(gate: Any) -> bool:
 
 
 def constraint_on_signs(cell: Any) -> str | None:
-    """The argument with a constraint f for which f(-w) is not -f(w), or None.
-
-    Args:
-        cell: a GRUCell of Keras or an LNGRUCell, with weights.
-    """
-    for kind, name in (
-        ("kernel", "kernel"),
-        ("recurrent", "recurrent_kernel"),
-        ("bias", "bias"),
-    ):
+    """The argument of a GRU's cell with a constraint f and f(-w) != -f(w)."""
+    for kind in ("kernel", "recurrent", "bias"):
+        name = "recurrent_kernel" if kind == "recurrent" else kind
         weight: Any = getattr(cell, name, None)
         # It may have been set on the weight.
         constraint = getattr(weight, "constraint", None)

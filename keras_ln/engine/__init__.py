@@ -13,7 +13,7 @@ from keras_ln.engine.portable import fused_lstms
 
 litert = backend.litert
 # For `analysis`, which may not import the backend.
-scan = backend.scan
+jacobian, scan = backend.jacobian, backend.scan
 # Where programs run, and whether they are written to a file.
 on_cpu, is_exported = backend.on_cpu, backend.is_exported
 
@@ -23,6 +23,7 @@ __all__ = [
     "gpu_kernels",
     "implementation",
     "is_exported",
+    "jacobian",
     "kernels",
     "litert",
     "on_cpu",

@@ -28,8 +28,7 @@ ACTIVATIONS = {
         backend.tanh, _FUSED.get("tanh", lambda d, y: d * (1.0 - y * y))
     ),
     "sigmoid": Activation(
-        backend.sigmoid,
-        _FUSED.get("sigmoid", lambda d, y: d * (y * (1.0 - y))),
+        backend.sigmoid, _FUSED.get("sigmoid", lambda d, y: d * (y * (1.0 - y)))
     ),
     "relu": Activation(
         backend.relu, lambda d, y: d * keras.ops.cast(y > 0.0, y.dtype)
@@ -39,11 +38,7 @@ ACTIVATIONS = {
 
 
 def get_activation(identifier: Any) -> Activation:
-    """The entry of `ACTIVATIONS`, or Keras' activation without a gradient.
-
-    Args:
-        identifier: any argument of `keras.activations.get`.
-    """
+    """The entry of `ACTIVATIONS`, or Keras' activation without a gradient."""
     activation = keras.activations.get(identifier)
     for name, ours in ACTIVATIONS.items():
         if activation is getattr(keras.activations, name):

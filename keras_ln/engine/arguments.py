@@ -285,18 +285,6 @@ def check_weight(
         )
 
 
-def check_time_mask(
-    mask: Any, shape: Sequence[int | None], name: str = "mask"
-) -> Any:
-    """Returns `mask` as a bool tensor (B, T), for inputs of `shape` (B, T, D).
-
-    `ValueError` for another shape or dtype, such as strings.
-    """
-    mask = dense_tensor(name, mask)
-    check_flags(name, mask, shape)
-    return keras.ops.cast(mask, "bool")
-
-
 def check_flags(name: str, flags: Any, shape: Sequence[int | None]) -> None:
     """`ValueError` unless these are flags (B, T) for inputs (B, T, D)."""
     check_dense(name, flags)

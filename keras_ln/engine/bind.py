@@ -17,11 +17,11 @@ from keras_ln.engine import arguments, dtypes
 from keras_ln.engine.spec import (
     ARRAYS,
     MATRICES,
+    WORDS,
     Cell,
     RunOptions,
     Spec,
     Tensors,
-    words_of,
 )
 
 
@@ -64,7 +64,11 @@ def bind(
         argument = options.states_argument
         arrays |= states_of(argument, initial_state, x, sizes, owner)
     elif reset_state is None:
-        arrays |= _zero_states(x, sizes)
+        wide = dtypes.at_least_float32(x.dtype)
+        for name, size in sizes.items():
+            dtype = x.dtype if name == "h" else wide
+            shape = keras.ops.shape(x)[0], size
+            arrays[f"initial_{name}"] = keras.ops.zeros(shape, dtype)
         if "projection_kernel" in arrays:
             del arrays["initial_h"]  # See `projection.reason`.
     if reset is not None:
@@ -113,18 +117,6 @@ def states_of(
     prefix = "reset" if argument == "reset_state" else "initial"
     names = [f"{prefix}_{name}" for name in sizes]
     return dict(zip(names, states, strict=True))
-
-
-def _zero_states(x: Any, sizes: dict[str, int]) -> Tensors:
-    """Initial states of zero: h in the dtype of `x`, c in at least float32."""
-    rows = keras.ops.shape(x)[0]
-    wide = dtypes.at_least_float32(x.dtype)
-    return {
-        f"initial_{name}": keras.ops.zeros(
-            (rows, size), dtype=x.dtype if name == "h" else wide
-        )
-        for name, size in sizes.items()
-    }
 
 
 class CallPlan(NamedTuple):
@@ -259,7 +251,7 @@ def check(
                 )
             arguments.check_numbers(name, array.dtype)
             expected = tuple(sizes[letter] for letter in row.letters)
-            words = words_of(row.letters)
+            words = ", ".join(WORDS[letter] for letter in row.letters)
             arguments.check_shape(name, array.shape, expected, words)
 
 

@@ -101,13 +101,8 @@ def _reads(spec: Spec, options: RunOptions) -> set[str]:
 
     names = native_names(spec.cell)
     known = {"activation", "recurrent_activation", "dtype", "accumulator_dtype"}
-    known |= {
-        "return_all_outputs",
-        "groups",
-        "summed",
-        *call.OPTIONS,
-        *call.ARGUMENTS,
-    }
+    known |= {"return_all_outputs", "groups", "summed"}
+    known |= {*call.OPTIONS, *call.ARGUMENTS}
     return {n for n in read_by_scans(spec, options) if names.get(n, n) in known}
 
 

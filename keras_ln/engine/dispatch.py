@@ -71,8 +71,9 @@ def run(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
     if spec.projection and name != "loop":
         results = projection.run(run_it, spec, arrays, options)
     else:
-        if spec.projection:
-            arrays = projection.with_zeros(spec, arrays)
+        if spec.projection and "initial_h" not in arrays:
+            shape = keras.ops.shape(arrays["x"])[0], spec.projection
+            arrays = arrays | {"initial_h": keras.ops.zeros(shape, spec.dtype)}
         results = run_it(spec, arrays, options)
     last_output = backend.cast(results["final_h"], spec.dtype)
     results["last_output"] = last_output
@@ -85,17 +86,12 @@ def run(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
             mask = keras.ops.flip(mask, axis=1)
         if not options.zero_output_for_mask:
             mask = keras.ops.cumsum(keras.ops.cast(mask, "int32"), axis=1) > 0
-        _zero_where_masked(results, mask, spec)
+        last = mask[:, -1:]
+        all_steps = (mask if spec.return_all_outputs else last)[..., None]
+        for name, valid in (("last_output", last), ("outputs", all_steps)):
+            left_out = keras.ops.zeros_like(results[name])
+            results[name] = keras.ops.where(valid, results[name], left_out)
     return results
-
-
-def _zero_where_masked(results: Tensors, mask: Any, spec: Spec) -> None:
-    """Puts zeros into both outputs at the visits that the mask leaves out."""
-    last = mask[:, -1:]
-    all_steps = (mask if spec.return_all_outputs else last)[..., None]
-    for name, valid in (("last_output", last), ("outputs", all_steps)):
-        zeros = keras.ops.zeros_like(results[name])
-        results[name] = keras.ops.where(valid, results[name], zeros)
 
 
 def verdicts(

@@ -19,7 +19,7 @@ from keras_ln.engine.dtypes import name_of
 from keras_ln.engine.implementations import Implementation, read_by_scans
 from keras_ln.engine.scan import forward
 from keras_ln.engine.spec import MATRICES, RunOptions, Spec, Tensors
-from keras_ln.engine.vjp import vjp
+from keras_ln.engine.vjp import flat_rows, vjp
 
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -66,11 +66,9 @@ def _reason(
 
 def _unavailable(context: backend.TraceContext) -> str | None:
     wrong = backend.gpu_reason()
-    if wrong is not None:
-        return wrong
-    if backend.is_exported():
+    if wrong is None and backend.is_exported():
         return "An exported program runs without GPU kernels."
-    return None
+    return wrong
 
 
 def gpu_kernels() -> str:
@@ -83,16 +81,9 @@ def gpu_kernels() -> str:
 
 def _reads(spec: Spec, options: RunOptions) -> set[str]:
     known = {"activation", "recurrent_activation", "epsilon", "go_backwards"}
-    known |= {
-        "return_all_outputs",
-        "dtype",
-        "accumulator_dtype",
-        "x",
-        "mask",
-        "input_mask",
-    }
-    known |= {"reset", *MATRICES, "kernel_gamma"}
-    known |= {"kernel_beta", "recurrent_gamma", *_STATE_VECTORS}
+    known |= {"return_all_outputs", "dtype", "accumulator_dtype", "x", "mask"}
+    known |= {"input_mask", "reset", *MATRICES, "kernel_gamma", "kernel_beta"}
+    known |= {"recurrent_gamma", *_STATE_VECTORS}
     known |= {*itertools.chain(*_ADDED.get(spec.cell.native_name or "", ()))}
     for state in spec.cell.states:
         known |= {f"initial_{state}", f"reset_{state}"}
@@ -163,8 +154,8 @@ def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
         n: residuals[n] for n in ("h", "c", "from_h", "norms") if n in residuals
     }
     # Rows of R are centred, which makes rows of h R so.
-    from_h = _flat(given["from_h"])
-    scale = _flat(given["norms"][..., : len(segments)])
+    from_h = flat_rows(given["from_h"])
+    scale = flat_rows(given["norms"][..., : len(segments)])
     factors: Any = None
     if "recurrent_gamma" in residuals:
         factors = (keras.ops.zeros_like(scale), scale)
@@ -190,7 +181,7 @@ def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     if "d_shown" in results:
         of_gates = d_total[..., : 2 * given["h"].shape[-1]]
         d_total = keras.ops.concatenate([of_gates, results["d_shown"]], axis=-1)
-    d_total = _flat(d_total)
+    d_total = flat_rows(d_total)
     d_from_h, d_vectors = recurrent.vjp(d_total)
     for name in _STATE_VECTORS:
         if name in residuals:
@@ -231,7 +222,7 @@ def _launch(
 def _given(spec: Spec, arrays: Tensors, x_product: Any, norms: Any) -> Tensors:
     """The arrays of both kernels by name; `x_product` is x W (B, T, nU)."""
     to_x, to_h = _ADDED[spec.cell.native_name or ""]
-    zx = norms.site("kernel", _wide(_flat(x_product)), None, to_x).value
+    zx = norms.site("kernel", _wide(flat_rows(x_product)), None, to_x).value
     given = {"zx": backend.reshape(zx, keras.ops.shape(x_product))}
     if "centred" in arrays:
         given["recurrent"] = arrays["centred"]
@@ -254,19 +245,12 @@ def _given(spec: Spec, arrays: Tensors, x_product: Any, norms: Any) -> Tensors:
         for start in (f"initial_{name}", f"reset_{name}"):
             if start in arrays:
                 given[start] = _wide(arrays[start])
-    flags = [
-        number * keras.ops.cast(array, "uint8")
-        for number, array in (
-            (
-                1,
-                keras.ops.logical_not(arrays["mask"])
-                if "mask" in arrays
-                else None,
-            ),
-            (2, arrays.get("reset")),
-        )
-        if array is not None
-    ]
+    flags = []
+    if "mask" in arrays:
+        left_out = keras.ops.logical_not(arrays["mask"])
+        flags.append(keras.ops.cast(left_out, "uint8"))
+    if "reset" in arrays:
+        flags.append(2 * keras.ops.cast(arrays["reset"], "uint8"))
     if flags:
         given["flags"] = functools.reduce(lambda a, b: a + b, flags)
     return given
@@ -291,8 +275,8 @@ def _gradients_of_inputs(
     spec: Spec, arrays: Tensors, norms: Any, d_zx: Any
 ) -> Tensors:
     """Gradients of x, of its kernel, and of the vectors that x W meets."""
-    d_zx, factors = _flat(d_zx), None
-    x_product = _wide(_flat(arrays["x_product"]))
+    d_zx, factors = flat_rows(d_zx), None
+    x_product = _wide(flat_rows(arrays["x_product"]))
     if "kernel_gamma" in arrays:
         factors, x_product = norms.factors_of("kernel", x_product)
     site = norms.site("kernel", x_product, factors, ("bias",))
@@ -335,13 +319,10 @@ def _inputs(arrays: Tensors) -> Any:
 
 def _product(spec: Spec, left: Any, right: Any) -> Any:
     """Sum over rows and steps of outer products, in the matrices' dtype."""
-    left, right = (backend.cast(_flat(x), spec.dtype) for x in (left, right))
+    left, right = (
+        backend.cast(flat_rows(x), spec.dtype) for x in (left, right)
+    )
     return backend.matmul(backend.transpose(left), right)
-
-
-def _flat(rows: Any) -> Any:
-    """Rows (B, T, ...) of all steps, one after the other."""
-    return backend.reshape(rows, (-1, rows.shape[-1]))
 
 
 def _wide(x: Any) -> Any:

@@ -226,8 +226,5 @@ FUSED = Implementation(
 # others cannot: any activation, a step that a subclass has overridden, unrolled
 # loops, programs of ordinary operations, and forward mode.
 LOOP = Implementation(
-    _run_loop,
-    _read_by_loop,
-    by_hand=False,
-    reason=_reason_of_loop,
+    _run_loop, _read_by_loop, by_hand=False, reason=_reason_of_loop
 )

@@ -69,7 +69,8 @@ def run(
         at, rest = slice(1), slice(1, None)
         if spec.go_backwards:
             at, rest = slice(-1, None), slice(-1)
-        steps = [n for n in named if _has_steps(n)]
+        known = [n for n in named if n in ARRAYS]
+        steps = [n for n in known if ARRAYS[n].letters.startswith("BT")]
         first = {n: named[n][:, at] for n in steps}
         first = {**named, "recurrent_kernel": matrix, **first}
         results = forward(spec, first, unroll=True)[0]
@@ -91,15 +92,3 @@ def run(
         h = backend.matmul(backend.cast(m, spec.dtype), kernel)
         results[name] = backend.cast(h, m.dtype)
     return results
-
-
-def with_zeros(spec: Spec, arrays: Tensors) -> Tensors:
-    """The arrays of the loop, with zeros for an `initial_h` left out."""
-    if "initial_h" in arrays:
-        return arrays
-    shape = keras.ops.shape(arrays["x"])[0], spec.projection
-    return arrays | {"initial_h": keras.ops.zeros(shape, spec.dtype)}
-
-
-def _has_steps(name: str) -> bool:
-    return name in ARRAYS and ARRAYS[name].letters.startswith("BT")

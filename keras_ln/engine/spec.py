@@ -274,9 +274,4 @@ ARRAYS = {
 # The other weights are vectors, in the computation's dtype.
 MATRICES = ("kernel", "recurrent_kernel")
 # The names of the letters' axes in messages.
-_WORDS = dict(B="batch", T="time", D="features", U="units", P="units")
-
-
-def words_of(letters: str) -> str:
-    """The names of axes, such as "batch, time"."""
-    return ", ".join(_WORDS[letter] for letter in letters)
+WORDS = dict(B="batch", T="time", D="features", U="units", P="units")

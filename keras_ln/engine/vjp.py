@@ -74,7 +74,7 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
         rows,
         reverse=True,
     )
-    from_loop = {name: _flat(rows) for name, rows in from_loop.items()}
+    from_loop = {name: flat_rows(rows) for name, rows in from_loop.items()}
     d_vectors = carry.get("d_vectors")
     if spec.fused_norms:
         each = [backend.sum(from_loop[f"d_{n}"], 0) for n in loop.vectors]
@@ -83,7 +83,7 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
         # The loop gave cotangents of states, which are zero for masked rows and
         # for units that keep their state.
         d_states = tuple(from_loop[f"d_{name}"] for name in cell.states)
-        flat = {name: _flat(rows) for name, rows in visits.items()}
+        flat = {name: flat_rows(rows) for name, rows in visits.items()}
         from_loop, _, d_vectors = _step_vjp(loop, flat, d_states)
     h = h_for_product(visits["previous_h"], loop.dtype, recurrent_mask)
     gradients = _weight_gradients(loop, inputs, h, from_loop, d_vectors)
@@ -274,11 +274,11 @@ def _sum(*terms: Any) -> Any:
     return functools.reduce(lambda a, b: a + b, rest, first)
 
 
-def _flat(rows: Any) -> Any:
-    """Rows (T, B, ...) of all steps, one after the other."""
+def flat_rows(rows: Any) -> Any:
+    """Rows (T, B, ...) or (B, T, ...) of all steps, one after the other."""
     return backend.reshape(rows, (-1, rows.shape[-1]))
 
 
 def _product(left: Any, right: Any) -> Any:
     """Sum over steps and rows of outer products, (T, B, M) with (TB, N)."""
-    return backend.matmul(backend.transpose(_flat(left)), right)
+    return backend.matmul(backend.transpose(flat_rows(left)), right)

@@ -36,9 +36,9 @@ def main(text: str) -> None:
         print(json.dumps({"keras_ln": answer}), flush=True)
 
 
-def _trial() -> Any:
+def _of_backend(part: str) -> Any:
     name = keras.backend.backend()
-    return importlib.import_module(f"keras_ln.backend.{name}.trial")
+    return importlib.import_module(f"keras_ln.backend.{name}.{part}")
 
 
 def _described() -> dict[str, Any]:
@@ -53,13 +53,14 @@ def _described() -> dict[str, Any]:
         None if wrong else verdicts.facts_of(device)
         for device, wrong in enumerate(reasons)
     ]
-    return {"facts": facts, "reasons": reasons, "format": _trial().format_now()}
+    now = _of_backend("gpu").format_of("float32")
+    return {"facts": facts, "reasons": reasons, "format": now}
 
 
 def _solved(problem: dict[str, Any]) -> dict[str, Any]:
     from keras_ln_kernels import gpu
 
-    trial, opened = _trial(), gpu.gpu()
+    trial, opened = _of_backend("trial"), gpu.gpu()
     trial.use_format(problem["format"])
     rows = opened.devices and 1 << 30
     for backward in (False, True):

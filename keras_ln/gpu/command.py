@@ -21,7 +21,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.backend import gpu, native, verdicts
+from keras_ln.backend import native, verdicts
 from keras_ln.gpu.child import FORMATS
 
 CHILD = [sys.executable, "-m", "keras_ln.gpu.child"]
@@ -185,8 +185,8 @@ def main(argv: list[str]) -> int:
     """The command; returns its exit status."""
     options = _parsed(argv)
     wrong = native.missing()
-    if wrong is None and backend.gpu_said is gpu.said:
-        wrong = gpu.said()
+    if wrong is None and backend.gpu_said is None:
+        wrong = backend.gpu_reason()
     if wrong is None:
         ((_, here),) = run([{"what": "facts"}], {native.SWITCH: "cuda"})
         wrong = here if isinstance(here, str) else here.get("reason")
@@ -219,19 +219,10 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--units", type=int, nargs="+", help="numbers of units to check first")
-    add(
-        "--formats",
-        nargs="+",
-        choices=FORMATS,
-        help="formats of operands",
-    )
+    add("--formats", nargs="+", choices=FORMATS, help="formats of operands")
     add("--device", type=int, help="number of the GPU (default: one of each)")
     add("--minutes", type=float, default=5, help="time limit (default: 5)")
-    add(
-        "--print",
-        action="store_true",
-        help="print the verdict alone",
-    )
+    add("--print", action="store_true", help="print the verdict alone")
     add("--forget", action="store_true", help="delete the verdict")
     add("--missing", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -338,7 +329,6 @@ def _check(
     said = f"checked here on {today}, {len(reached)} problems"
     if died:
         said += "; " + "; ".join(died)
-    if died:
         print(f"No GPU kernel is used: {'; '.join(died)}.")
     else:
         _print_table(entries)

@@ -166,12 +166,10 @@ ARGUMENTS = {
         *(FLAG, "keras"),
     ),
     "stateful": Argument(
-        "start from the final states of the last call.",
-        *(FLAG, "keras"),
+        "start from the final states of the last call.", *(FLAG, "keras")
     ),
     "unroll": Argument(
-        "unroll the loop over time; T must be known.",
-        *(FLAG, "keras"),
+        "unroll the loop over time; T must be known.", *(FLAG, "keras")
     ),
     "reset_after": Argument(
         "must be True, Keras' default: the reset gate applies after the "
@@ -179,8 +177,7 @@ ARGUMENTS = {
         Kind(_check_reset_after),
     ),
     "use_cudnn": Argument(
-        "accepted, as by Keras' layers, and ignored.",
-        *(SWITCH, "layer"),
+        "accepted, as by Keras' layers, and ignored.", *(SWITCH, "layer")
     ),
     "use_fused": Argument(
         '"auto" runs one op with a hand-written gradient if possible, True '

@@ -293,7 +293,7 @@ def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
     # In the order of `Options`, with the defaults of `over_time`.
     shared = _parameters(over_time)
     options = [shared[name] for name in Options.__annotations__]
-    return _public(function, options, "function", {"{returns}": _RETURNS})
+    return _public(function, options, "function")
 
 
 def step_op(
@@ -333,7 +333,7 @@ def step_op(
         for name, parameter in _parameters(sequences_op).items()
         if parameter.kind is parameter.KEYWORD_ONLY and name not in of_time
     ]
-    return _public(step, options, "step", {})
+    return _public(step, options, "step")
 
 
 def of_call(op: Callable[..., Any], scope: dict[str, Any]) -> dict[str, Any]:
@@ -346,10 +346,7 @@ def of_call(op: Callable[..., Any], scope: dict[str, Any]) -> dict[str, Any]:
 
 
 def _public(
-    function: Callable[_P, _R],
-    options: list[Any],
-    tag: str,
-    texts: dict[str, str],
+    function: Callable[_P, _R], options: list[Any], tag: str
 ) -> Callable[_P, _R]:
     """The function with its options in signature and docstring."""
     signature = inspect.signature(function)
@@ -357,8 +354,7 @@ def _public(
     vars(function)["__signature__"] = signature.replace(parameters=parameters)
     # There are no docstrings under `python -OO`.
     if doc := inspect.getdoc(function):
-        for place, text in texts.items():
-            doc = doc.replace(place, text)
+        doc = doc.replace("{returns}", _RETURNS)
         names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         listed = describe(names, {tag}, {"least": "> 0"}, beside=doc)
         function.__doc__ = doc.replace("    {arguments}", listed)

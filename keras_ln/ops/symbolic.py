@@ -65,15 +65,9 @@ class FunctionCall(keras.Operation):
             return self.call(*positional, **named)
 
         # On JAX Keras turns everything nested into a tensor, even axis=(1, 2).
-        return _Traced(run).compute_output_spec(*filter(_is_symbolic, values))
-
-
-class _Traced(keras.Operation):
-    """A function that takes only tensors, as an operation."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.call = function
+        traced = keras.Operation()
+        traced.call = run
+        return traced.compute_output_spec(*filter(_is_symbolic, values))
 
 
 def _is_symbolic(value: Any) -> bool:

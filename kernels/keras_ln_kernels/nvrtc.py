@@ -89,10 +89,7 @@ class Compiler:
         self.architectures = tuple(known)
 
     def compile(
-        self,
-        kernel: str,
-        architecture: str,
-        options: Iterable[str] = (),
+        self, kernel: str, architecture: str, options: Iterable[str] = ()
     ) -> Image:
         """An instance of a kernel, by its name in C++, for an architecture.
 

@@ -114,13 +114,7 @@ def new(shape, dtype):
 
 
 def run(
-    drawn,
-    arrays,
-    results,
-    dtype="float64",
-    threads=1,
-    make=new,
-    openmp=None,
+    drawn, arrays, results, dtype="float64", threads=1, make=new, openmp=None
 ):
     """What a call makes of arrays, by name; `make` gets shapes and dtypes."""
     this = call_of(drawn, arrays, results, dtype)

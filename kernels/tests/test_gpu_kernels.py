@@ -10,10 +10,7 @@ from keras_ln_kernels.gpu_plan import CELLS
 OPTIONS = {
     "masks": {"masks": ["mask"]},
     "starts": {"masks": ["mask", "starts", "resets"]},
-    "starts of zeros, backwards": {
-        "masks": ["starts"],
-        "go_backwards": True,
-    },
+    "starts of zeros, backwards": {"masks": ["starts"], "go_backwards": True},
 }
 
 

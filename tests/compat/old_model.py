@@ -21,9 +21,7 @@ def main(path):
         [
             layers.Input((None, 3)),
             layers.RNN(
-                tfa.rnn.LayerNormLSTMCell(4),
-                return_sequences=True,
-                name="lstm",
+                tfa.rnn.LayerNormLSTMCell(4), return_sequences=True, name="lstm"
             ),
             layers.RNN(
                 [tfa.rnn.LayerNormLSTMCell(4), tfa.rnn.LayerNormLSTMCell(3)],

@@ -324,7 +324,9 @@ def test_each_setting_must_be_right(kind):
     for name, value in WRONG[kind].items():
         # Which needs the site "sum".
         layer = make(use_sum_bias=False, **{name: value})
-        with refused("must have the settings of ", f"Received: .*{name}="):
+        found = f"Received: .*{name}="
+        again = type(layer).__name__.removesuffix("Cell") + r"\(units, "
+        with refused("must have the settings of ", again, found):
             load(layer, weights)
     load(make(), weights)
 

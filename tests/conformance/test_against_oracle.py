@@ -73,9 +73,7 @@ def problem_of(case):
         row,
         arguments,
         choices=choices(
-            row,
-            (batch, steps, units),
-            projection=arguments.get("projection"),
+            row, (batch, steps, units), projection=arguments.get("projection")
         )
         if chooses
         else None,

@@ -79,10 +79,7 @@ def test_masked_entries_do_not_count(unbiased):
     dirty = np.where(mask[..., None], x, np.nan)
     y = to_numpy(layer(dirty, training=True, mask=mask))
     expected = norms.batch_norm(
-        x[mask],
-        to_numpy(layer.gamma),
-        to_numpy(layer.beta),
-        unbiased=unbiased,
+        x[mask], to_numpy(layer.gamma), to_numpy(layer.beta), unbiased=unbiased
     )
     close(y[mask], expected, **FLOAT64)
     right = norms.batch_statistics(x[mask], unbiased=unbiased)

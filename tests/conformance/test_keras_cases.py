@@ -192,10 +192,7 @@ WITHOUT_NORM = {
 }
 # LNSimpleRNN has no site to leave out: Keras' layer stays where it stands
 # beside the others, and ours has suites of its own.
-SIMPLE_RNN = {
-    "SimpleRNN": SimpleRNN,
-    "SimpleRNNCell": SimpleRNNCell,
-}
+SIMPLE_RNN = {"SimpleRNN": SimpleRNN, "SimpleRNNCell": SimpleRNNCell}
 # A name, Keras' module, and what replaces `keras.layers.<key>` in it.
 SUITES = {
     "LNLSTM": ("rnn.lstm_test", WITHOUT_NORM),

@@ -192,12 +192,7 @@ def test_frozen_layers_and_others_stay():
     # Inference of what comes before: no dropout, the frozen statistics.
     mean, variance, gamma, beta = map(
         to_numpy,
-        (
-            frozen.moving_mean,
-            frozen.moving_variance,
-            frozen.gamma,
-            frozen.beta,
-        ),
+        (frozen.moving_mean, frozen.moving_variance, frozen.gamma, frozen.beta),
     )
     below = norms.standardize(x, mean, variance, gamma, beta)
     rows = [b.reshape(-1, F) for b in batches_of(below)]

@@ -124,10 +124,7 @@ def test_the_own_weights_of_models():
     randomize(model)
     clone = with_layer_norm(model, ())
     assert_same(model, clone, example(B, T, D))
-    for one, other in (
-        (clone, model),
-        (clone.get_layer("within"), within),
-    ):
+    for one, other in ((clone, model), (clone.get_layer("within"), within)):
         np.testing.assert_array_equal(
             to_numpy(one.weight), to_numpy(other.weight)
         )

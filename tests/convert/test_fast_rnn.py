@@ -289,8 +289,7 @@ def test_use_cudnn_is_kept(value):
     """Configs of Keras do not have it."""
     options = {"use_cudnn": value, "return_sequences": True}
     model = model_of(
-        *(layers.LSTM(U, **options), layers.GRU(U, **options)),
-        layers.LSTM(U),
+        *(layers.LSTM(U, **options), layers.GRU(U, **options)), layers.LSTM(U)
     )
     # In a clone of a clone too.
     fast = with_fast_rnn(model)

@@ -108,10 +108,7 @@ elif BACKEND == "torch":
             y = function(forward_ad.make_dual(x, direction))
             return forward_ad.unpack_dual(y).tangent
 
-    WAYS = {
-        "torch.func": jvp,
-        "dual numbers": by_dual_numbers,
-    }
+    WAYS = {"torch.func": jvp, "dual numbers": by_dual_numbers}
 
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("name", [*NAMES, "LNLSTM", "BNLSTM"])

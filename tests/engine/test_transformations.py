@@ -309,10 +309,7 @@ elif BACKEND == "tensorflow":
 
     @pytest.mark.parametrize(
         "name",
-        [
-            "LayerNormalization",
-            pytest.param("LNLSTM", marks=pytest.mark.full),
-        ],
+        ["LayerNormalization", pytest.param("LNLSTM", marks=pytest.mark.full)],
     )
     def test_a_saved_model_is_differentiated(name, tmp_path):
         """As the layer is, once and twice."""

@@ -162,10 +162,7 @@ def tflite(model, path, x):
     """Any batch; LiteRT has to know the number of steps."""
     with ops.portable(unroll=True):
         model.export(
-            path,
-            format="litert",
-            verbose=False,
-            input_signature=any_batch(x),
+            path, format="litert", verbose=False, input_signature=any_batch(x)
         )
 
 

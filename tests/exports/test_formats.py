@@ -60,7 +60,7 @@ def exported(format, steps, folder):
                 map(
                     str, (HERE.parents[1], HERE.parent, HERE.parent / "support")
                 )
-            ),
+            )
         },
     )
 

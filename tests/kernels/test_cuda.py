@@ -103,16 +103,10 @@ def test_dropout_of_the_inputs(masked, driver):
             {"recurrent_activation": "linear"},
             "need recurrent_activation='sigmoid'",
         ),
-        (
-            {"dtype": "float64"},
-            "in float32, on tensors in float32, bfloat16,",
-        ),
+        ({"dtype": "float64"}, "in float32, on tensors in float32, bfloat16,"),
         ({"groups": "gate"}, "not support groups='gate'"),
         ({"normalize": ("sum",)}, 'not support "sum" in'),
-        (
-            {"carry_normalized_state": True},
-            "read the setting or weight `carry",
-        ),
+        ({"carry_normalized_state": True}, "read the setting or weight `carry"),
         ({"zoneout": 0.1}, "read the setting or weight `zoneout_share`"),
         ({"use_fused": False}, "use_fused=False"),
         ({"unroll": True}, "unroll=True"),

@@ -232,10 +232,7 @@ else:
     raise SystemExit("it ran")
 """
         subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            check=True,
-            timeout=120,
+            [sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120
         )
 
     def test_unknown_sizes(calls):

@@ -204,7 +204,7 @@ CAPTIONS = Reader(
     "ad8c22dd2a1e",
     {
         "train_ims.npy": {
-            array(lambda x: x[:2]): "of the 2 images in .*train.*, found 15",
+            array(lambda x: x[:2]): "of the 2 images in .*train.*, found 15"
         },
         "train_caps.txt": {
             added("one more\n"): f"{LINES} 3 images in .*train_.*, found 16"

@@ -20,10 +20,7 @@ SEQUENCES = {
     "lstm_plain": ("LNLSTM", {}),
     "lstm_masked": ("LNLSTM", {}),
     "lstm_state_only": ("LNLSTM", {"normalize": ("state",)}),
-    "lstm_kernel_recurrent": (
-        "LNLSTM",
-        {"normalize": ("kernel", "recurrent")},
-    ),
+    "lstm_kernel_recurrent": ("LNLSTM", {"normalize": ("kernel", "recurrent")}),
     "gru_plain": ("LNGRU", {}),
     "gru_masked": ("LNGRU", {}),
     "rnn_plain": ("LNSimpleRNN", {}),

@@ -3,21 +3,8 @@
 import re
 from pathlib import Path
 
-from common.datasets import (
-    books,
-    cloze,
-    sentence_tasks,
-    strokes,
-)
-from data_sets import (
-    SAME,
-    Reader,
-    added,
-    args,
-    holding,
-    latin,
-    swap,
-)
+from common.datasets import books, cloze, sentence_tasks, strokes
+from data_sets import SAME, Reader, added, args, holding, latin, swap
 
 FIXTURES = Path(__file__).parents[1] / "examples" / "fixtures"
 
@@ -88,7 +75,7 @@ BOOKS = Reader(
         "b.txt": {
             b"One. Two.\n": "expected at least 3 sentences, received 2",
             latin: "cannot be read: 'utf-8' codec can't decode byte 0xe9",
-        },
+        }
     },
     # A byte order mark means nothing.
     {"b.txt": {f"\ufeff{TEXT}".encode(): SAME}},
@@ -122,9 +109,7 @@ CLOZE = Reader(
             swap("@entity4:", "@entity5:"): "an answer among .* '@entity4'",
             added("Newtown\n"): "expected lines such as @entity0:Name",
         },
-        VALIDATION: {
-            None: r"there is no .*/validation/\*.question",
-        },
+        VALIDATION: {None: r"there is no .*/validation/\*.question"},
     },
 )
 
@@ -188,22 +173,15 @@ SICK = Reader(
             no_heading: "line 2: expected .* below their names in line 1",
             first_lines(2): "needs pairs with at least 2 different scores",
         },
-        "custrev.neg": {
-            None: "has no custrev.neg, which the task cr needs",
-        },
-        "mpqa.pos": {
-            first_lines(11): "has 11 sentences; nested 10-fold",
-        },
+        "custrev.neg": {None: "has no custrev.neg, which the task cr needs"},
+        "mpqa.pos": {first_lines(11): "has 11 sentences; nested 10-fold"},
     },
     {
         # These files are in Latin-1 or in UTF-8.
         "rt-polarity.pos": {
             lambda content: content.decode("latin-1").encode(): SAME
         },
-        "mpqa.pos": {
-            first_lines(12): "1062e64a0cbc",
-            added("\n\n\r\n"): SAME,
-        },
+        "mpqa.pos": {first_lines(12): "1062e64a0cbc", added("\n\n\r\n"): SAME},
     },
 )
 

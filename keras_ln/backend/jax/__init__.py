@@ -51,10 +51,7 @@ def on_cpu():
 
 
 def trace_context(arrays):
-    """The devices; of forward mode JAX does not tell.
-
-    See the package docstring.
-    """
+    # Of forward mode JAX does not tell.
     return TraceContext(on_cpu=on_cpu())
 
 

@@ -4,11 +4,10 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 
 from keras_ln.backend import gpu, native
-from keras_ln.backend.jax.native import kind_of, register
+from keras_ln.backend.jax.native import custom_call, register
 
 # Of `jax_default_matmul_precision`; all others multiply in TF32 at most.
 _FULL = {"highest", "float32", "F32_F32_F32", "TF32_TF32_F32_X3"}
@@ -36,7 +35,6 @@ said = functools.partial(gpu.checked, _numbers)
 
 
 def plan_reason(x, cell, units, operands, training):
-    """As `gpu_plan_reason`."""
     shape = [n if isinstance(n, int) else None for n in x.shape[:2]]
     wanted = cell, units, operands, format_of(operands), training, shape
     return gpu.reason_of_all(_devices(), *wanted)
@@ -107,25 +105,15 @@ def _run(call, *given):
     # Of a batch spread over devices, for the part that is here; of one whose
     # size a program is exported without, as for one row.
     batch = sizes.batch if isinstance(sizes.batch, int) else None
-    wanted = _devices(), call, sizes.units, format_of(call.operands), batch
-    plan, space = gpu.planned(*wanted)
+    asked = _devices(), call, sizes.units, format_of(call.operands), batch
+    plan, space = gpu.planned(*asked)
     if isinstance(plan, str):
         raise RuntimeError(plan)
-    kind = kind_of(given[0])
-    results = [
-        jax.ShapeDtypeStruct(call.shape(n, sizes), call.dtype_of(n), **kind)
-        for n in call.results
-    ]
-    results += [
-        jax.ShapeDtypeStruct((size,), "uint8", **kind)
-        for size in space.values()
-    ]
-    run = jax.ffi.ffi_call(gpu.TARGET, results, vmap_method="sequential")
-    attributes = {
-        name: (np.float64 if isinstance(value, float) else np.int64)(value)
-        for name, value in xla.gpu_attributes(call, plan).items()
-    }
-    return tuple(run(*given, **attributes)[: len(call.results)])
+    wanted = [(call.shape(n, sizes), call.dtype_of(n)) for n in call.results]
+    wanted += [((size,), "uint8") for size in space.values()]
+    attributes = xla.gpu_attributes(call, plan)
+    results = custom_call(gpu.TARGET, attributes, given, wanted)
+    return tuple(results[: len(call.results)])
 
 
 def format_of(operands):

@@ -52,7 +52,6 @@ _EAGER = trace_state("keras_ln")
 
 
 def is_exported():
-    """As of the package."""
     # What `jax.export` writes is decided by `with_kernels`.
     return trace_state("keras_ln") != _EAGER and exporter() is not None
 
@@ -61,31 +60,28 @@ reason = native.reason_with(_registered)
 
 
 def call_native(call, arrays):
-    """As of the package."""
     from keras_ln_kernels import xla
 
     given = [jnp.asarray(arrays[name]) for name in call.arguments]
-    x = given[0]
     sizes = call.sizes(
         {n: a.shape for n, a in zip(call.arguments, given, strict=True)}
     )
-    kind = kind_of(x)
-    results = [
-        jax.ShapeDtypeStruct(
-            call.shape(name, sizes),
-            call.dtype_of(name),
-            **kind,
-        )
-        for name in call.results
-    ]
-    run = jax.ffi.ffi_call(
-        native.TARGETS[call.backward], results, vmap_method="sequential"
-    )
-    attributes = {
+    wanted = [(call.shape(n, sizes), call.dtype_of(n)) for n in call.results]
+    target = native.TARGETS[call.backward]
+    results = custom_call(target, xla.attributes(call), given, wanted)
+    return dict(zip(call.results, results, strict=True))
+
+
+def custom_call(target, attributes, given, wanted):
+    """The results, of these shapes and dtypes, of a call by XLA's name."""
+    kind = kind_of(given[0])
+    results = [jax.ShapeDtypeStruct(*each, **kind) for each in wanted]
+    numbers = {
         name: (np.float64 if isinstance(value, float) else np.int64)(value)
-        for name, value in xla.attributes(call).items()
+        for name, value in attributes.items()
     }
-    return dict(zip(call.results, run(*given, **attributes), strict=True))
+    run = jax.ffi.ffi_call(target, results, vmap_method="sequential")
+    return run(*given, **numbers)
 
 
 def kind_of(x):

@@ -7,14 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from keras_ln.backend.jax import gpu
-
 _COMPILERS = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
-
-
-def format_now():
-    """The format of float32 products' operands."""
-    return gpu.format_of("float32")
 
 
 def use_format(format):

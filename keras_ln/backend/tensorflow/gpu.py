@@ -39,14 +39,12 @@ said = functools.partial(gpu.checked, _numbers)
 
 
 def plan_reason(x, cell, units, operands, training):
-    """As `gpu_plan_reason`."""
     shape = tuple(x.shape[:2])
     wanted = cell, units, operands, format_of(operands), training, shape
     return gpu.reason_of_all(_devices(), *wanted)
 
 
 def call_gpu(call, arrays):
-    """As of the package."""
     from keras_ln_kernels import xla
 
     given = [tf.convert_to_tensor(arrays[name]) for name in call.arguments]

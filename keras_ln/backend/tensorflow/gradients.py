@@ -105,8 +105,10 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         One that was traced for unknown sizes would do for known ones, but the
         sizes of its results are unknown.
         """
-        unknown = () if tf.executing_eagerly() else _unknown_axes(arrays)
-        return forward_of(unknown)
+        eager = tf.executing_eagerly()
+        sizes = [size for a in arrays.values() for size in a.shape]
+        unknown = tuple(i for i, n in enumerate(sizes) if n is None)
+        return forward_of(() if eager else unknown)
 
     compiled_backward = tf.function(
         backward, jit_compile=jit_compile, autograph=False
@@ -189,12 +191,6 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         return fill(box["outputs"], flat)
 
     return tf.autograph.experimental.do_not_convert(op)
-
-
-def _unknown_axes(arrays):
-    """The places of unknown sizes among all sizes of the arrays."""
-    sizes = [size for a in arrays.values() for size in a.shape]
-    return tuple(i for i, size in enumerate(sizes) if size is None)
 
 
 class _ForEachThread(threading.local):

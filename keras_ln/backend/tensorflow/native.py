@@ -55,7 +55,6 @@ def register(handlers, platform):
 
 
 def is_exported():
-    """As of the package."""
     if tf.executing_eagerly():
         return False
     # Saving traces functions anew, but for concrete ones.
@@ -69,7 +68,6 @@ reason = native.reason_with(_registered)
 
 
 def call_native(call, arrays):
-    """As of the package."""
     from keras_ln_kernels import xla
 
     given = [tf.convert_to_tensor(arrays[name]) for name in call.arguments]

@@ -119,15 +119,9 @@ def _named(again, results, leaves):
         inputs,
         lambda *cotangents: [*cotangents[:count], *[None] * number],
     )
-    operation = made[0].op
-    is_original.append(
-        functools.partial(_is, weakref.ref(operation.graph), operation.name)
-    )
+    own, named = weakref.ref(made[0].op.graph), made[0].op.name
+    is_original.append(lambda one: one.graph is own() and one.name == named)
     return made[:count]
-
-
-def _is(graph, name, operation):
-    return operation.graph is graph() and operation.name == name
 
 
 def _derivative(function, leaves, cotangents):

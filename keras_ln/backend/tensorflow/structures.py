@@ -6,8 +6,6 @@ import tensorflow as tf
 from tensorflow.python.eager import context, forwardprop_util
 
 from keras_ln._keras import exporter
-from keras_ln.backend import TraceContext
-from keras_ln.backend.tensorflow.arithmetic import on_cpu
 
 
 def fill(structure, leaves):
@@ -18,10 +16,6 @@ def fill(structure, leaves):
 def has_tangents(tensors):
     """Whether a `tf.autodiff.ForwardAccumulator` follows any of them."""
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
-
-
-def trace_context(arrays):
-    return TraceContext(plain_operations_reason(arrays), on_cpu=on_cpu())
 
 
 def plain_operations_reason(arrays):
@@ -40,11 +34,7 @@ def plain_operations_reason(arrays):
     # Converters leave the call of a function for XLA in the file that they
     # write (tf2onnx 1.17), and only TensorFlow can run it.
     # test_a_call_for_xla_is_left_in_onnx notices a change.
-    if not tf.executing_eagerly() and converts(exporter()):
-        return "The file that Keras exports needs ordinary operations."
+    if not tf.executing_eagerly():
+        if not (exporter() or "saved_model").startswith("saved_model"):
+            return "The file that Keras exports needs ordinary operations."
     return None
-
-
-def converts(exporter):
-    """Whether one of Keras' exporters writes for another runtime."""
-    return exporter is not None and not exporter.startswith("saved_model")

@@ -2,13 +2,6 @@
 
 import tensorflow as tf
 
-from keras_ln.backend.tensorflow import gpu
-
-
-def format_now():
-    """The format of float32 products' operands."""
-    return gpu.format_of("float32")
-
 
 def use_format(format):
     """Sets it, in a process that is for the check alone."""

@@ -51,7 +51,6 @@ def sum(x, axis=None, keepdims=False):
 
 
 def how_to_densify(x):
-    """The function to call, or None; see the package docstring."""
     if not isinstance(x, torch.Tensor):
         return None
     if x.is_nested:
@@ -60,17 +59,14 @@ def how_to_densify(x):
 
 
 def on_cpu():
-    """Whether tensors are on a CPU; see the package docstring."""
     return torch_device().startswith("cpu")
 
 
 def once_all(conditions, x, message):
-    """``x``; see the package docstring."""
     return x
 
 
 def stands_for_unknown(length):
-    """One step, when Keras traces for a file; see the package docstring."""
     return length == 1 and torch.jit.is_tracing() and exports_unknown_steps()
 
 
@@ -79,14 +75,12 @@ def current_trace():
 
 
 def fused_sum(x, axes, keepdims=False, weights=None):
-    """``sum``; see the package docstring."""
     x = x if weights is None else x * weights
     # Without axes torch would sum over all of them.
     return torch.sum(x, dim=axes, keepdim=keepdims) if axes else x
 
 
 def scan(step, init, xs, *, reverse=False):
-    """Loop over the leading axis of ``xs``; see the package docstring."""
     length = next(iter(xs.values())).shape[0]
     if length == 1 and stands_for_unknown(length):
         raise ValueError(
@@ -115,7 +109,6 @@ def custom_vjp(
     reference_backward=None,
     platform="cpu",
 ):
-    """An op with a hand-written VJP; see the package docstring."""
     reference = reference or forward
     functions = (forward, backward, reference, reference_backward or backward)
 
@@ -145,7 +138,6 @@ def custom_vjp(
 
 
 def trace_context(arrays):
-    """Traces, forward mode, compilers; see the package docstring."""
     autodiff_reason = compiler_reason = None
     if torch.compiler.is_compiling():
         compiler_reason = (
@@ -306,6 +298,4 @@ def _dense(cotangent):
     return cotangent.to_dense()
 
 
-def jacobian(function, x):
-    """Derivative of every output in ``x``; see the package docstring."""
-    return torch.autograd.functional.jacobian(function, x)
+jacobian = torch.autograd.functional.jacobian

@@ -5,7 +5,7 @@ import functools
 import torch
 
 from keras_ln._keras import torch_device
-from keras_ln.backend import gpu, native
+from keras_ln.backend import gpu, native, verdicts
 from keras_ln.backend.torch.native import (
     TOO_OLD,
     is_eager,
@@ -24,7 +24,6 @@ def _numbers():
 
 
 def plan_reason(x, cell, units, operands, training):
-    """As `gpu_plan_reason`."""
     ways = (False, True) if torch.is_grad_enabled() else (False,)
     # Compiled programs may be for any number of rows and steps.
     shape = () if torch.compiler.is_compiling() else tuple(x.shape[:2])
@@ -160,7 +159,7 @@ def _run(call, arrays):
         )
     except library.LaunchError as error:
         if error.code >= 700:  # The context is lost.
-            gpu.withdraw(number, error)
+            verdicts.withdraw(number, error)
         raise
     return made
 

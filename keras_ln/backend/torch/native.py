@@ -26,12 +26,10 @@ _is_exporting = getattr(
 
 
 def is_exported():
-    """As of the package."""
     return _is_exporting() or torch.jit.is_tracing()
 
 
 def call_native(call, arrays):
-    """As of the package."""
     if is_eager(arrays.values()):
         return _run(call, arrays)
     operators = torch.ops.keras_ln
@@ -308,9 +306,7 @@ def _backward(call, ctx, *cotangents):
         if given[name.removeprefix("d_")] is not None
     ]
     gradients = torch.ops.keras_ln.backward(
-        *[given.get(name) for name in takes_backward],
-        ",".join(names),
-        *options,
+        *[given.get(name) for name in takes_backward], ",".join(names), *options
     )
     by_name = dict(zip(gives_backward, gradients, strict=True))
     return (

@@ -3,12 +3,6 @@
 import torch
 
 from keras_ln._keras import torch_device
-from keras_ln.backend.torch import gpu
-
-
-def format_now():
-    """The format of float32 products' operands."""
-    return gpu.format_of("float32")
 
 
 def use_format(format):

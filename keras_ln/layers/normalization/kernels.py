@@ -43,11 +43,7 @@ _DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
 # The methods that replace a kernel.
 _REPLACING = ("quantize", "enable_lora")
 # Layers whose kernels have gains already.
-_NORMALIZED = (
-    WeightNormDense,
-    WNLSTMCell,
-    keras.layers.SpectralNormalization,
-)
+_NORMALIZED = (WeightNormDense, WNLSTMCell, keras.layers.SpectralNormalization)
 
 
 class Kernel(NamedTuple):
@@ -160,12 +156,7 @@ def einsum_axes(layer: keras.layers.EinsumDense) -> tuple[str, str]:
 
 
 def check_can_be_wrapped(layer: Any, wrapper: type) -> None:
-    """`ValueError` unless the layer has kernels of its own to normalise.
-
-    Args:
-        layer: the layer to wrap.
-        wrapper: the wrapping class, which must not wrap itself.
-    """
+    """`ValueError` unless the layer has kernels of its own to normalise."""
     if not isinstance(layer, keras.layers.Layer):
         raise arguments.wrong("layer", "a layer of Keras 3", layer)
     if hasattr(layer, "state_size") and not isinstance(layer, keras.layers.RNN):

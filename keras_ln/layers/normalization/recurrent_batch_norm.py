@@ -135,7 +135,9 @@ class RecurrentBatchNorm(BaseLayer):
         """
         inputs = self.as_floating("inputs", inputs)
         if mask is not None:
-            mask = arguments.check_time_mask(mask, inputs.shape)
+            mask = arguments.dense_tensor("mask", mask)
+            arguments.check_flags("mask", mask, inputs.shape)
+            mask = keras.ops.cast(mask, "bool")
             inputs = with_usable_padding(inputs, mask)
         if training and self.trainable:
             mean, variance = self._learn(inputs, mask)

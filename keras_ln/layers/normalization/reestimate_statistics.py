@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -12,7 +12,6 @@ import numpy as np
 
 from keras_ln._keras import layers_within, own_non_trainable_variables
 from keras_ln.engine import arguments
-from keras_ln.layers.normalization.batches import batches, to_numpy
 from keras_ln.ops.symbolic import refuse_tf_keras
 
 # No variance is negative, so this marks entries that a batch did not reach.
@@ -184,21 +183,21 @@ def _everything_restored(
         for state in keras.tree.flatten(getattr(layer, "states", None))
         if isinstance(state, keras.Variable)
     ]
-    variables = [(v, _snapshot(v)) for v in [*model.variables, *states]]
     attributes = {
         **dict.fromkeys(("momentum", "dropout", "recurrent_dropout"), 0.0),
         "zoneout_chooses": False,
     }
     with contextlib.ExitStack() as stack:
-        stack.callback(_restore, variables)
+        for variable in [*model.variables, *states]:
+            stack.callback(variable.assign, _snapshot(variable))
         for state in states:
             state.assign(keras.ops.zeros_like(state.value))
         for owner in owners:
             for name, value in attributes.items():
                 if hasattr(owner, name):
-                    stack.enter_context(_attribute(owner, name, value))
+                    _set(stack, owner, name, value)
         stack.enter_context(_recording(model, averages))
-        stack.enter_context(_attribute(model, "steps_per_execution", 1))
+        _set(stack, model, "steps_per_execution", 1)
         # A function that is compiled already has none of these changes in it;
         # the function that is compiled here has all of them.
         model.make_predict_function(force=True)
@@ -206,19 +205,11 @@ def _everything_restored(
         yield
 
 
-def _restore(variables):
-    for variable, value in variables:
-        variable.assign(value)
-
-
-@contextlib.contextmanager
-def _attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    old = getattr(owner, name)
+def _set(
+    stack: contextlib.ExitStack, owner: Any, name: str, value: Any
+) -> None:
+    stack.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, old)
 
 
 @contextlib.contextmanager
@@ -261,3 +252,51 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
 def _snapshot(variable: Any) -> np.ndarray:
     # A copy: on torch the NumPy array shares the variable's memory.
     return np.array(to_numpy(variable))
+
+
+def batches(dataset: Any, batch_size: int | None) -> Iterator[Any]:
+    """The inputs `x` of each batch, as NumPy arrays."""
+    x = dataset[0] if isinstance(dataset, tuple) else dataset
+    leaves = keras.tree.flatten(x)
+    are_arrays = [
+        hasattr(leaf, "shape") and hasattr(leaf, "__getitem__")
+        for leaf in leaves
+    ]
+    if leaves and all(are_arrays):
+        x = keras.tree.map_structure(to_numpy, x)
+        count = 32 if batch_size is None else batch_size
+        for start in range(0, len(keras.tree.flatten(x)[0]), count):
+            rows = slice(start, start + count)
+            yield keras.tree.map_structure(lambda a, rows=rows: a[rows], x)
+        return
+    if batch_size is not None:
+        raise ValueError(
+            "Argument `batch_size` is for arrays. Received: "
+            f"batch_size={batch_size} and a dataset of type "
+            f"{type(dataset).__name__}, which already yields batches."
+        )
+    for batch in _iterate(dataset):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        yield keras.tree.map_structure(to_numpy, x)
+
+
+def _iterate(dataset: Any) -> Iterable[Any]:
+    if isinstance(dataset, keras.utils.PyDataset):
+        # The number of batches may be unknown; islice limits it then.
+        number = dataset.num_batches
+        indices = itertools.count() if number is None else range(number)
+        return (dataset[index] for index in indices)
+    if isinstance(dataset, Iterable) and not isinstance(dataset, str):
+        return dataset
+    raise TypeError(
+        "Argument `dataset` must be arrays, a tf.data.Dataset, a PyDataset, "
+        "a torch DataLoader, or an iterable of batches. "
+        f"Received: {type(dataset).__name__}"
+    )
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """The values of `x`, a tensor of any framework or an array."""
+    if keras.ops.is_tensor(x) or isinstance(x, keras.Variable):
+        return keras.ops.convert_to_numpy(x)
+    return np.asarray(x)

@@ -26,20 +26,12 @@ _EQUATIONS: dict[Any, Cell] = {
 }
 # Whether one op per sequence is faster than Keras' loop without the CPU
 # extension: in training, and in prediction.
-_FASTER_WITHOUT_KERNELS = {
-    "tensorflow": (False, False),
-    "jax": (False, False),
-    "torch": (True, False),
-}
+_FASTER_WITHOUT_KERNELS = {"torch": (True, False)}
 KERAS = "keras"
 
 
 def reason_for_keras(layer: Any) -> str | None:
-    """Why no op of this package can compute the layer, or None.
-
-    Args:
-        layer: a recurrent layer of Keras.
-    """
+    """Why no op of this package can compute a layer of Keras, or None."""
     if getattr(layer, "unroll", False):
         return "unroll=True asks for an unrolled loop."
     if getattr(layer, "use_cudnn", None) is True:
@@ -102,7 +94,8 @@ def implementation_of(layer: Any, training: bool) -> tuple[str, str]:
         return "native", why
     backend = keras.backend.backend()
     why = f"CPU extension: {engine.kernels()}"
-    if names == {"fused"} and _FASTER_WITHOUT_KERNELS[backend][not training]:
+    faster = _FASTER_WITHOUT_KERNELS.get(backend, (False, False))
+    if names == {"fused"} and faster[not training]:
         return "fused", why
     return KERAS, why
 
@@ -142,13 +135,21 @@ class FastLayer(keras.layers.RNN):
             is_last = k == len(cells) - 1
             count = len(_EQUATIONS[type(cell)].states)
             own, states = states[:count], states[count:]
-            last_output, outputs, new = _over_time(
-                cell,
-                outputs,
+            dropped = None
+            if training and cell.dropout:
+                dropped = cell.get_dropout_mask(outputs[:, 0, :])
+            last_output, outputs, new, _ = over_time(
+                _EQUATIONS[type(cell)],
+                keras.ops.cast(outputs, cell.compute_dtype),
                 own,
-                mask,
+                _weights(cell),
+                mask=mask,
+                input_mask=dropped,
                 owner=type(self).__name__,
                 training=bool(training),
+                states_name="initial_state",
+                # As Keras' loops do.
+                zero_before_valid=keras.backend.backend() != "jax",
                 # The first one turns the steps round, for all.
                 go_backwards=bool(self.go_backwards) and k == 0,
                 return_all_outputs=bool(self.return_sequences) or not is_last,
@@ -183,34 +184,6 @@ class FastLayer(keras.layers.RNN):
             or not isinstance(self.cell, keras.layers.StackedRNNCells)
             or all(type(c) is keras.layers.LSTMCell for c in self.cell.cells)
         )
-
-
-def _over_time(
-    cell: Any,
-    x: Any,
-    states: list[Any],
-    mask: Any,
-    training: bool,
-    **options: Any,
-) -> tuple[Any, Any, list[Any]]:
-    """One of Keras' cells over time."""
-    dropped = None
-    if training and cell.dropout:
-        dropped = cell.get_dropout_mask(x[:, 0, :])
-    last_output, outputs, new, _ = over_time(
-        _EQUATIONS[type(cell)],
-        keras.ops.cast(x, cell.compute_dtype),
-        states,
-        _weights(cell),
-        mask=mask,
-        input_mask=dropped,
-        training=training,
-        states_name="initial_state",
-        # As Keras' loops do.
-        zero_before_valid=keras.backend.backend() != "jax",
-        **options,
-    )
-    return last_output, outputs, new
 
 
 def _weights(cell: Any) -> dict[str, Any]:

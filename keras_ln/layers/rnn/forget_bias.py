@@ -69,11 +69,7 @@ class LogUniformForgetBias(keras.initializers.Initializer):
     """
 
     def __init__(
-        self,
-        units: int,
-        steps: int,
-        cell: str = "lstm",
-        seed: Any = None,
+        self, units: int, steps: int, cell: str = "lstm", seed: Any = None
     ) -> None:
         for name, value, least in (("units", units, 1), ("steps", steps, 2)):
             is_integer = isinstance(value, numbers.Integral)

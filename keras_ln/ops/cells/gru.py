@@ -181,7 +181,5 @@ def ln_gru(
 
 
 ln_gru_step = step_op(
-    ln_gru,
-    _run,
-    '{"kernel": ones((3, 12)), "recurrent_kernel": ones((4, 12))}',
+    ln_gru, _run, '{"kernel": ones((3, 12)), "recurrent_kernel": ones((4, 12))}'
 )

@@ -20,7 +20,6 @@ def batch_statistics(
     mask: Any = None,
     axes: Sequence[int] = (0,),
     unbiased: bool = False,
-    keepdims: bool = False,
 ) -> tuple[Any, Any]:
     """Mean and variance over `axes` of the elements of `x` that count.
 
@@ -34,7 +33,6 @@ def batch_statistics(
             against it, True for elements that count.
         axes: the axes to reduce.
         unbiased: divide the squares by n - 1 instead of n; NaN for n = 1.
-        keepdims: keep the reduced axes, with size 1.
 
     Returns:
         `(mean, variance)`. If no element counts they are 0 and 1, so that
@@ -76,10 +74,7 @@ def batch_statistics(
     variance = squares / (n - 1.0 if unbiased else count)
     if mask is not None:
         variance = keras.ops.where(n > 0, variance, 1.0)
-    if not keepdims:
-        mean = keras.ops.squeeze(mean, axes)
-        variance = keras.ops.squeeze(variance, axes)
-    return mean, variance
+    return keras.ops.squeeze(mean, axes), keras.ops.squeeze(variance, axes)
 
 
 def normalize(

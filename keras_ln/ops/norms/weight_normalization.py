@@ -16,14 +16,9 @@ from keras_ln.engine import dtypes
 
 def column_norms(
     v: Any,  # (D, U), or of any rank
-    axes: Sequence[int] = (0,),
+    axes: Sequence[int] = (0,),  # Which a column runs over, in rising order.
 ) -> Any:
-    """Euclidean norms (U) of the columns, in at least float32.
-
-    Args:
-        v: the columns.
-        axes: the axes that a column runs over, in rising order.
-    """
+    """Euclidean norms (U) of the columns, in at least float32."""
     v = keras.ops.convert_to_tensor(v)
     v = keras.ops.cast(v, dtypes.at_least_float32(v.dtype))
     return backend.sqrt(_squares(v, axes))
@@ -32,17 +27,12 @@ def column_norms(
 def normalized_kernel(
     v: Any,  # (D, U), or of any rank
     g: Any,  # (U,), or v's shape without `axes`
-    axes: Sequence[int] = (0,),
+    axes: Sequence[int] = (0,),  # Which a column runs over, in rising order.
 ) -> Any:
     """`g * v / ||v||` per column, in the shape and dtype of `v`.
 
     The arithmetic is done in at least float32. A column of zeros has no
     direction: it stays zero, with gradients that are finite.
-
-    Args:
-        v: the columns.
-        g: their lengths.
-        axes: the axes that a column runs over, in rising order.
     """
     v = keras.ops.convert_to_tensor(v)
     dtype = dtypes.at_least_float32(v.dtype)
@@ -96,9 +86,7 @@ def standardizing_parameters(
 
 
 def standardizing_gain_and_shift(
-    t: Any,
-    axes: tuple[int, ...],
-    scale: float,
+    t: Any, axes: tuple[int, ...], scale: float
 ) -> tuple[Any, Any]:
     """The `(g, bias)` for `g * t + bias` of mean 0 and deviation `scale`.
 
