@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.full
 @pytest.mark.promise("models run in the [other tools]")
 @pytest.mark.parametrize(
     "backend", ["numpy", pytest.param("openvino", marks=pytest.mark.peers)]

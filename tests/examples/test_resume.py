@@ -195,11 +195,11 @@ QUICK = {
     "full output": Kill(DIGITS, EPOCHS, _full_output, 1),
     "full disk": Kill(DIGITS, EPOCHS, at(SAVED, 3, _full_disk), 2, 2),
     "read-only folder": Kill(DIGITS, EPOCHS, at(SAVED, 3, _read_only), 2, 2),
+}
+FULL = {
     "study": Kill(
         STUDIES[0], "--smoke", at(f"{STUDIES[0]}.build_model", 3), again=""
     ),
-}
-FULL = {
     # Of 5 batches; another seed: what is not restored would differ.
     "random 6": Kill(UNLUCKY, "", at(BATCH, 6), 130, 1, OTHER_SEED),
     "random 19": Kill(UNLUCKY, "", at(BATCH, 19), 130, 3, OTHER_SEED),

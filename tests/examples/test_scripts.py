@@ -51,11 +51,9 @@ SOME = SOME if BACKEND == "torch" else ["attentive_reader"]
 # TensorFlow takes half a minute for each such test, and has others in
 # tests/reliability.
 jax_too = every_backend if BACKEND == "jax" else pytest.mark.full
-# XLA takes up to half a minute for some of the others.
-QUICK = (
-    *("permutation_invariant_mnist", "convolutional_networks"),
-    "sequential_mnist",
-)
+# The others take seconds each, and XLA up to half a minute.
+QUICK = {"permutation_invariant_mnist", "sequential_mnist"}
+QUICK |= {"convolutional_networks", "recurrent_dynamics"}
 TASKS = [f"everyday --task {task}" for task in everyday_tasks.TASKS]
 FILES = {
     *("args.json", "curves.png", "environment.json", "history.csv"),
@@ -70,10 +68,9 @@ SAMPLES = {
 
 
 def smokes(names):
-    """The scripts: quick on torch, most of them for the full run with XLA."""
-    quick = names if BACKEND == "torch" else QUICK
+    """The scripts, most of them for the full run."""
     return [
-        pytest.param(name, marks=[] if name in quick else [pytest.mark.full])
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.full])
         for name in names
     ]
 

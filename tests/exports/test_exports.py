@@ -238,6 +238,7 @@ def test_served_without_keras_ln(export, tmp_path):
 
 if BACKEND == "torch":
 
+    @pytest.mark.full
     def test_a_trace_warns_of_nothing_here():
         code = (
             "import keras_ln, torch; layer = keras_ln.LNLSTM(2); "
