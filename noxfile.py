@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent
 SUPPORT = ROOT / "tests" / "support"
 sys.path.append(str(SUPPORT))
 
-import running  # noqa: E402
+import running  # noqa: E402 (needs sys.path)
 
 nox.options.sessions = ["style", "types", "wheel", "jax", "torch", "tensorflow"]
 PYTEST = (sys.executable, "-m", "pytest", "-q")

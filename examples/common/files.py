@@ -14,7 +14,7 @@ from common.errors import InputError
 try:
     import fcntl
 except ModuleNotFoundError:  # On Windows.
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # A module elsewhere.
 
 _PARTIAL = ".partial-"
 

@@ -103,7 +103,8 @@ reference_backward=None, platform="cpu")``
     the first ``call_gpu``, which relies on its registrations.
 
 ``gpu_said()``
-    When the GPU kernels were checked if ``gpu_reason`` is None.
+    When the GPU kernels were checked if ``gpu_reason`` is None. It and the next
+    are None on backends without GPU kernels.
 
 ``gpu_plan_reason(x, cell, units, operands, training)``
     A sentence on why the GPU of ``x`` (on TensorFlow and JAX: some GPU) runs no

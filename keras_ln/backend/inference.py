@@ -12,7 +12,8 @@ from keras_ln.backend import TraceContext
 
 _NAME = keras.backend.backend()
 _NO_GRADIENTS = (
-    f"On {_NAME} Keras infers with its own operations, and has no gradients."
+    f"On {_NAME} Keras infers with its own operations, and has no gradients. "
+    "Use TensorFlow, JAX or torch for more."
 )
 tanh = keras.ops.tanh
 sigmoid = keras.ops.sigmoid

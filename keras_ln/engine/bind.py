@@ -64,11 +64,10 @@ def bind(
         argument = options.states_argument
         arrays |= states_of(argument, initial_state, x, sizes, owner)
     elif reset_state is None:
-        wide = dtypes.at_least_float32(x.dtype)
+        rows, wide = keras.ops.shape(x)[0], dtypes.at_least_float32(x.dtype)
         for name, size in sizes.items():
             dtype = x.dtype if name == "h" else wide
-            shape = keras.ops.shape(x)[0], size
-            arrays[f"initial_{name}"] = keras.ops.zeros(shape, dtype)
+            arrays[f"initial_{name}"] = keras.ops.zeros((rows, size), dtype)
         if "projection_kernel" in arrays:
             del arrays["initial_h"]  # See `projection.reason`.
     if reset is not None:

@@ -88,9 +88,9 @@ def run(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
             mask = keras.ops.cumsum(keras.ops.cast(mask, "int32"), axis=1) > 0
         last = mask[:, -1:]
         all_steps = (mask if spec.return_all_outputs else last)[..., None]
-        for name, valid in (("last_output", last), ("outputs", all_steps)):
-            left_out = keras.ops.zeros_like(results[name])
-            results[name] = keras.ops.where(valid, results[name], left_out)
+        for output, valid in (("last_output", last), ("outputs", all_steps)):
+            left_out = keras.ops.zeros_like(results[output])
+            results[output] = keras.ops.where(valid, results[output], left_out)
     return results
 
 

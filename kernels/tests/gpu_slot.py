@@ -24,10 +24,10 @@ os.environ.setdefault("KERAS_LN_KERNELS_CACHE", str(OUT / "images"))
 if "KERAS_LN_KERNELS_LIBRARY" not in os.environ and not LIBRARY.exists():
     os.environ["KERAS_LN_KERNELS_LIBRARY"] = str(OUT / LIBRARY.name)
 
-import emulated  # noqa: E402
-import gpu_problems  # noqa: E402
+import emulated  # noqa: E402 (needs sys.path)
+import gpu_problems  # noqa: E402 (needs sys.path)
 
-from keras_ln_kernels import gpu_plan  # noqa: E402
+from keras_ln_kernels import gpu_plan  # noqa: E402 (needs sys.path)
 
 
 def device():

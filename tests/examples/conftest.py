@@ -4,7 +4,7 @@ import functools
 import importlib
 
 # Before TensorFlow (2.21), after which Triton of torch 2.13 would crash.
-import keras  # noqa: F401
+import keras  # noqa: F401 (imported for its order)
 import pytest
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent)]
 
-from running import ONNX, ROOT, on_top_of_this, run  # noqa: E402
+from running import ONNX, ROOT, on_top_of_this, run  # noqa: E402 (needs sys.path)
 
 FOLDER = ROOT / "build" / "peers"
 ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")

@@ -105,10 +105,10 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         One that was traced for unknown sizes would do for known ones, but the
         sizes of its results are unknown.
         """
-        eager = tf.executing_eagerly()
+        if tf.executing_eagerly():
+            return forward_of(())
         sizes = [size for a in arrays.values() for size in a.shape]
-        unknown = tuple(i for i, n in enumerate(sizes) if n is None)
-        return forward_of(() if eager else unknown)
+        return forward_of(tuple(i for i, n in enumerate(sizes) if n is None))
 
     compiled_backward = tf.function(
         backward, jit_compile=jit_compile, autograph=False

@@ -318,6 +318,6 @@ def _backward(call, ctx, *cotangents):
 def no_backward(ctx, *cotangents):
     """Raises the error of an operator without a gradient."""
     raise NotImplementedError(
-        "There are no second derivatives of recurrent layers through "
-        "torch.compile. Compute them without torch.compile."
+        "Recurrent layers have no second derivatives through torch.compile. "
+        "Compute them without torch.compile."
     )
