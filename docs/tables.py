@@ -341,9 +341,9 @@ def searched():
     cells = {}
     for row in read("examples/results/search/pairs.csv"):
         found = (exp(float(row[n])) for n in ("log ratio", "from", "to"))
-        shown = "{:.3g} ({:.3g} to {:.3g})".format(*found)
+        shown = "{:.3f} ({:.3f} to {:.3f})".format(*found)
         cells.setdefault(row["task"], []).append(shown)
-    pairs = (f"`LN{c}` by {o}" for c in ("LSTM", "GRU") for o in (c, "outside"))
+    pairs = (f"`LN{c}` / {o}" for c in ("LSTM", "GRU") for o in (c, "outside"))
     table(("task", *pairs), *((name, *own) for name, own in cells.items()))
 
 
