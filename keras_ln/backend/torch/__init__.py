@@ -213,8 +213,8 @@ class _Op(torch.autograd.Function):
             map(functorch.is_functorch_wrapped_tensor, tensors)
         ):
             return super().apply(call, *tensors)
-        # The part of it that is left: it binds `forward`'s signature and looks
-        # at each tensor, a tenth of a small step's time (torch 2.13).
+        # `Function.apply` would first bind `forward`'s signature and look at
+        # each tensor, a tenth of a small step's time (torch 2.13).
         return super(torch.autograd.Function, cls).apply(call, *tensors)
 
     @staticmethod
