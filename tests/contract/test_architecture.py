@@ -34,6 +34,7 @@ MAY_IMPORT = {
 # Of the standard library and torch.
 PUBLIC = {"_fields", "_replace", "_current_level"}
 PUBLIC |= {"_C", "_functorch", "_is_view", "_len_torch_dispatch_stack"}
+PUBLIC |= {"_dispatch_key_parse", "_dispatch_keys"}
 BACKEND_OF = {
     "tensorflow": "tensorflow",
     "jax": "jax",

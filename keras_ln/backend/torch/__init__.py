@@ -156,14 +156,26 @@ def trace_context(arrays):
     if torch.jit.is_tracing():
         autodiff_reason = "torch.jit.trace records ordinary operations."
     device = arrays["x"].device if arrays else None
-    functorch, fused_reason = torch._C._functorch, compiler_reason
-    if functorch.peek_interpreter_stack() is not None or any(
-        map(functorch.is_legacy_batchedtensor, (arrays or {}).values())
+    fused_reason = compiler_reason
+    if fused_reason is None and (
+        torch._C._functorch.peek_interpreter_stack() is not None
+        or any(map(_is_legacy_batched, (arrays or {}).values()))
     ):
         fused_reason = "torch.func transforms ordinary operations."
     return TraceContext(
         autodiff_reason, compiler_reason, on_cpu(), device, fused_reason
     )
+
+
+def _has_batch_key(tensor):
+    key = torch._C._dispatch_key_parse("Batched")
+    return torch._C._dispatch_keys(tensor).has(key)
+
+
+# Whether a tensor is of the older of torch's two vmaps; torch 2.3 lacks it.
+_is_legacy_batched = getattr(
+    torch._C._functorch, "is_legacy_batchedtensor", _has_batch_key
+)
 
 
 def _no_view(tensor):
