@@ -126,7 +126,7 @@ if BACKEND == "jax":
         x = example(B, T, D)
         expected = layer(x)
         found = jax.jit(lambda x: layer(x, training=False))(x)
-        close(found, expected, rtol=1e-6)
+        close(found, expected, rtol=1e-6, atol=1e-6)
         np.testing.assert_array_equal(layer(x), expected)
 
 
